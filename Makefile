@@ -1,0 +1,47 @@
+# The few verbs people type. They use the environment that is active; only `ci` makes its own.
+
+BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
+
+.PHONY: help check lint types imports test doctest slow fix bench ci
+
+help:
+	@echo "make check   lint, types, imports and all tests: what CI checks, in this environment"
+	@echo "make test    the fast tests"
+	@echo "make fix     format, and repair what ruff can repair"
+	@echo "make bench   run the benchmarks"
+	@echo "make ci      check from nothing, in new environments, as CI does"
+
+# One after another even under -j: the tests measure time and memory.
+.NOTPARALLEL:
+check: lint types imports test doctest slow
+
+lint:
+	@.ci/step "ruff check" python -m ruff check .
+	@.ci/step "ruff format" python -m ruff format --check .
+
+types:
+	@.ci/step "pyright" python -m pyright
+
+imports:
+	@.ci/step "lint-imports" lint-imports --no-logo
+
+test:
+	@.ci/step "fast tests" python -m pytest -q -m "not slow"
+
+doctest:
+	@.ci/step "doctests" python -m pytest -q --doctest-modules src/regard
+
+slow:
+	@.ci/step "slow tests" python -m pytest -q -m slow
+
+fix:
+	python -m ruff check --fix .
+	python -m ruff format .
+
+bench:
+	@set -e; for script in $(BENCHMARKS); do \
+		.ci/step "$$script" python -m "benchmarks.$$(basename "$$script" .py)"; \
+	done
+
+ci:
+	@.ci/run

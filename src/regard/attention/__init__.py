@@ -1,0 +1,6 @@
+"""Attention: one meaning, several kernels."""
+
+from regard.attention.attend import attend, attend_with_lse, plan
+from regard.attention.plan import Plan
+
+__all__ = ["Plan", "attend", "attend_with_lse", "plan"]

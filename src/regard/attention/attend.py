@@ -1,0 +1,121 @@
+"""`attend`: one meaning of attention, whichever kernel computes it."""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.attention.call import checked_call
+from regard.attention.plan import BACKENDS, Plan, planned
+from regard.patterns import Pattern
+from regard.positions import Bias
+
+
+def attend(
+    query: Float[Tensor, "batch heads queries key_dim"],
+    key: Float[Tensor, "batch key_heads keys key_dim"],
+    value: Float[Tensor, "batch key_heads keys value_dim"],
+    *,
+    pattern: Pattern | None = None,
+    bias: Bias | Float[Tensor, "batch_or_1 heads_or_1 queries keys"] | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    positions: int | Int[Tensor, "queries"] | None = None,
+    backend: str = "auto",
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Let queries look at keys and return what they see: softmax(scale · q·k + bias) @ value.
+
+    Notation used for tensor shapes: batch sequences, heads, queries and keys along the sequence,
+    key_dim and value_dim numbers a head. Fewer key heads than query heads mean grouped queries:
+    head h looks with key head h // (heads / key_heads).
+
+    Args:
+        query: [batch, heads, queries, key_dim].
+        key: [batch, key_heads, keys, key_dim].
+        value: [batch, key_heads, keys, value_dim].
+        pattern: who may look at whom; everyone at everyone by default. A query that may look at
+            nothing gets zeros and sends no gradient.
+        bias: what order does to a score, such as `alibi(heads)`, or numbers to add to the scores.
+        scale: the factor on the scores, 1/√key_dim by default.
+        dropout: the share of the weights to drop; the caller says 0 when not training.
+        positions: where the queries stand among the keys: the position of the first one, or one
+            position for each, [queries]. By default the last query stands where the last key does,
+            which is right for self-attention with and without a cache.
+        backend: "auto", or the one to use: "reference", "fused", "blocks" or "flex". A backend that
+            is named never falls back to another.
+
+    Returns:
+        [batch, heads, queries, value_dim], in the type of query.
+
+    Raises:
+        TypeError: an argument has the wrong kind.
+        ValueError: the arguments don't fit together, or the backend can't serve them.
+
+    >>> import torch, regard
+    >>> x = torch.randn(2, 4, 100, 16)
+    >>> regard.attend(x, x, x, pattern=regard.causal() & regard.window(before=9)).shape
+    torch.Size([2, 4, 100, 16])
+    """
+    call = checked_call(query, key, value, pattern, bias, scale, dropout, positions)
+    chosen = planned(call, False, backend).backend
+    return BACKENDS[chosen].run(call, False)[0]
+
+
+def attend_with_lse(
+    query: Float[Tensor, "batch heads queries key_dim"],
+    key: Float[Tensor, "batch key_heads keys key_dim"],
+    value: Float[Tensor, "batch key_heads keys value_dim"],
+    *,
+    pattern: Pattern | None = None,
+    bias: Bias | Float[Tensor, "batch_or_1 heads_or_1 queries keys"] | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    positions: int | Int[Tensor, "queries"] | None = None,
+    backend: str = "auto",
+) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
+    """Do what `attend` does and also return the log-sum-exp of each row of scores.
+
+    With it, any weight can be computed alone, exp(score − lse), and results over different keys can
+    be joined: out = Σ exp(lse_p − lse) · out_p. It is differentiable.
+
+    Args: as for `attend`.
+
+    Returns:
+        The output, [batch, heads, queries, value_dim], and the log-sum-exp, [batch, heads,
+        queries], in float32 (float64 for float64 inputs); −inf where a query may look at nothing.
+
+    >>> import torch, regard
+    >>> x = torch.zeros(1, 1, 4, 8)
+    >>> regard.attend_with_lse(x, x, x, pattern=regard.causal())[1].exp()
+    tensor([[[1., 2., 3., 4.]]])
+    """
+    call = checked_call(query, key, value, pattern, bias, scale, dropout, positions)
+    chosen = planned(call, True, backend).backend
+    output, lse = BACKENDS[chosen].run(call, True)
+    assert lse is not None
+    return output, lse
+
+
+def plan(
+    query: Float[Tensor, "batch heads queries key_dim"],
+    key: Float[Tensor, "batch key_heads keys key_dim"],
+    value: Float[Tensor, "batch key_heads keys value_dim"],
+    *,
+    pattern: Pattern | None = None,
+    bias: Bias | Float[Tensor, "batch_or_1 heads_or_1 queries keys"] | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    positions: int | Int[Tensor, "queries"] | None = None,
+    backend: str = "auto",
+    lse: bool = False,
+) -> Plan:
+    """Say which backend `attend` would use for these arguments, why, and how much work it is.
+
+    Args: as for `attend`; with `lse=True`, as for `attend_with_lse`.
+
+    >>> import torch, regard
+    >>> x = torch.randn(1, 8, 4096, 64)
+    >>> print(regard.plan(x, x, x, pattern=regard.causal() & regard.window(before=255)))
+    blocks: the pattern leaves many blocks empty, which it skips. 7.6 % of the pairs are computed, \
+2.6 billion floating-point operations.
+    """
+    call = checked_call(query, key, value, pattern, bias, scale, dropout, positions)
+    return planned(call, lse, backend)

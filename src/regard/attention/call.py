@@ -1,0 +1,288 @@
+"""One call of attention, with everything that it was given checked and spelled out."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.patterns import Cover, Pattern, everyone
+from regard.patterns.causal import Causal
+from regard.patterns.pattern import Everyone, Span
+from regard.positions import Bias, given
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A call of attention.
+
+    Attributes:
+        query: [batch, heads, queries, key_dim].
+        key: [batch, key_heads, keys, key_dim]; heads is a multiple of key_heads.
+        value: [batch, key_heads, keys, value_dim].
+        pattern: who may look at whom.
+        bias: what order does to a score, or None.
+        scale: the factor on the scores.
+        dropout: the share of the weights that is dropped.
+        first_position: where the first query stands among the keys if the others follow one after
+            the other, else None.
+        listed_positions: where each query stands, [queries], on the CPU, if they don't.
+    """
+
+    query: Float[Tensor, "batch heads queries key_dim"]
+    key: Float[Tensor, "batch key_heads keys key_dim"]
+    value: Float[Tensor, "batch key_heads keys value_dim"]
+    pattern: Pattern
+    bias: Bias | None
+    scale: float
+    dropout: float
+    first_position: int | None
+    listed_positions: Int[Tensor, "queries"] | None
+
+    @property
+    def batch(self) -> int:
+        """The number of sequences."""
+        return self.query.shape[0]
+
+    @property
+    def num_heads(self) -> int:
+        """The number of query heads."""
+        return self.query.shape[1]
+
+    @property
+    def num_queries(self) -> int:
+        """The number of queries in a sequence."""
+        return self.query.shape[2]
+
+    @property
+    def num_keys(self) -> int:
+        """The number of keys in a sequence."""
+        return self.key.shape[2]
+
+    @property
+    def group(self) -> int:
+        """How many query heads share one key head."""
+        return self.num_heads // self.key.shape[1]
+
+    @property
+    def lse_dtype(self) -> torch.dtype:
+        """The type in which scores are summed up, and so the type of the log-sum-exp."""
+        return torch.float64 if self.query.dtype == torch.float64 else torch.float32
+
+    @cached_property
+    def query_positions(self) -> Int[Tensor, "queries"]:
+        """Where the queries stand among the keys, on the CPU."""
+        if self.listed_positions is not None:
+            return self.listed_positions
+        assert self.first_position is not None
+        return torch.arange(self.first_position, self.first_position + self.num_queries)
+
+    @cached_property
+    def simple_pattern(self) -> Pattern:
+        """The pattern without the members that make no difference to this call."""
+        if isinstance(self.pattern, Everyone) or not self.num_queries or not self.num_keys:
+            return everyone()
+        if isinstance(self.pattern, Causal) and self.first_position is not None:
+            # The usual case, told apart without tensors so that torch.compile can follow.
+            return everyone() if self.first_position >= self.num_keys - 1 else self.pattern
+        query = Span(self.query_positions.min(), self.query_positions.max())
+        key = Span(torch.tensor(0), torch.tensor(self.num_keys - 1))
+        batch = torch.arange(self.pattern.batch_size or 1)
+        simple = self.pattern.within(batch, query, key)
+        cover = simple.cover_spans(batch, query, key)
+        return everyone() if bool((cover == Cover.ALL).all()) else simple
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether every query may look at every key."""
+        return isinstance(self.simple_pattern, Everyone)
+
+    @property
+    def is_square_causal(self) -> bool:
+        """Whether queries look back only, and stand where the keys stand."""
+        square = self.num_queries == self.num_keys and self.first_position == 0
+        return square and isinstance(self.simple_pattern, Causal)
+
+    @property
+    def trains_bias(self) -> bool:
+        """Whether gradients must flow into the bias."""
+        if self.bias is None or not torch.is_grad_enabled():
+            return False
+        return any(tensor.requires_grad for tensor in self.bias.tensors)
+
+    def __str__(self) -> str:
+        return (
+            f"query {list(self.query.shape)}, key {list(self.key.shape)}, "
+            f"value {list(self.value.shape)}, {self.query.dtype}, pattern {self.pattern!r}"
+        )
+
+
+def checked_call(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    pattern: Pattern | None,
+    bias: Bias | Tensor | None,
+    scale: float | None,
+    dropout: float,
+    positions: int | Tensor | None,
+) -> Call:
+    """Check what a user handed over, and return it as a `Call`.
+
+    Raises:
+        TypeError: an argument has the wrong kind.
+        ValueError: sizes, types or devices do not fit together. The message names the argument, the
+            rule and the value.
+    """
+    _check_tensors(query, key, value)
+    num_queries, num_keys = query.shape[2], key.shape[2]
+    if not 0.0 <= dropout < 1.0:
+        raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
+    if scale is None:
+        scale = 1.0 / math.sqrt(max(1, query.shape[-1]))
+    first, listed = _checked_positions(positions, num_queries, num_keys)
+    if listed is not None:
+        queries = range(int(listed.min()), int(listed.max()) + 1)
+    else:
+        queries = range(first or 0, (first or 0) + num_queries)
+    return Call(
+        query,
+        key,
+        value,
+        _checked_pattern(pattern, query.shape[0], queries, num_keys),
+        _checked_bias(bias, query, first, num_keys),
+        scale,
+        dropout,
+        first,
+        listed,
+    )
+
+
+def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+        if tensor.dim() != 4:
+            raise ValueError(
+                f"{name} must have 4 axes, [batch, heads, sequence, dim], "
+                f"got {tensor.dim()} of shape {list(tensor.shape)}"
+            )
+        if not tensor.is_floating_point():
+            raise ValueError(f"{name} must be a floating-point tensor, got {tensor.dtype}")
+        for what, mine, theirs in (
+            ("dtype", tensor.dtype, query.dtype),
+            ("device", tensor.device, query.device),
+        ):
+            if mine != theirs:
+                raise ValueError(
+                    f"{name} must have the {what} of query ({theirs}), got {mine}; "
+                    f"convert it with {name}.to(query.{what})"
+                )
+    for axis, what in ((0, "batch size"), (1, "number of heads"), (2, "length")):
+        if key.shape[axis] != value.shape[axis]:
+            raise ValueError(
+                f"value must have the {what} of key ({key.shape[axis]}), got {value.shape[axis]}"
+            )
+    if query.shape[0] != key.shape[0]:
+        raise ValueError(
+            f"key must have the batch size of query ({query.shape[0]}), got {key.shape[0]}"
+        )
+    if key.shape[1] == 0 or query.shape[1] % key.shape[1]:
+        raise ValueError(
+            f"the number of query heads ({query.shape[1]}) must be a multiple of the number of key "
+            f"heads, got {key.shape[1]}"
+        )
+    if query.shape[3] != key.shape[3]:
+        raise ValueError(
+            f"key must have the head size of query ({query.shape[3]}), got {key.shape[3]}"
+        )
+
+
+def _checked_positions(
+    positions: int | Tensor | None, num_queries: int, num_keys: int
+) -> tuple[int | None, Tensor | None]:
+    """Return where the first query stands, or else where each of them does."""
+    if positions is None:
+        return num_keys - num_queries, None
+    if isinstance(positions, Tensor):
+        if positions.is_floating_point() or positions.shape != (num_queries,):
+            raise ValueError(
+                f"positions must name one whole number per query, [{num_queries}], "
+                f"got {positions.dtype} of shape {list(positions.shape)}"
+            )
+        listed = positions.detach().to("cpu", torch.long)
+        if num_queries and bool((listed.diff() == 1).all()):
+            return int(listed[0]), None
+        return (None, listed) if num_queries else (0, None)
+    if isinstance(positions, bool) or not isinstance(positions, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            "positions must be None, the position of the first query, or a tensor with one "
+            f"position per query, got {type(positions).__name__}"
+        )
+    return positions, None
+
+
+def _checked_pattern(pattern: Pattern | None, batch: int, queries: range, num_keys: int) -> Pattern:
+    if pattern is None:
+        return everyone()
+    if isinstance(pattern, Tensor):
+        kind = "float" if pattern.is_floating_point() else "boolean"
+        instead = (
+            "pass it as bias="
+            if pattern.is_floating_point()
+            else "pass regard.patterns.given(mask), where True means may look"
+        )
+        raise TypeError(
+            f"pattern must be a Pattern such as causal() or window(before=128), got a {kind} mask "
+            f"of shape {list(pattern.shape)}; {instead}"
+        )
+    if not isinstance(pattern, Pattern):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            "pattern must be a Pattern such as causal() or window(before=128), "
+            f"got {type(pattern).__name__}"
+        )
+    pattern.check(batch, queries, num_keys)
+    return pattern
+
+
+def _checked_bias(
+    bias: Bias | Tensor | None, query: Tensor, first_position: int | None, num_keys: int
+) -> Bias | None:
+    if bias is None:
+        return None
+    batch, num_heads, num_queries, _ = query.shape
+    if isinstance(bias, Tensor):
+        bias = _given_bias(bias, first_position, num_queries, num_keys)
+    if not isinstance(bias, Bias):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            "bias must be a Bias such as alibi(heads) or softcap(50.0), or a tensor "
+            f"[batch or 1, heads or 1, queries, keys], got {type(bias).__name__}"
+        )
+    for what, mine, theirs in (
+        ("sequences", bias.batch_size, batch),
+        ("heads", bias.num_heads, num_heads),
+    ):
+        if mine is not None and mine != theirs:
+            raise ValueError(f"bias must be for {theirs} {what} as query is, got one for {mine}")
+    for tensor in bias.tensors:
+        if tensor.device != query.device:
+            raise ValueError(
+                f"bias must lie on the device of query ({query.device}), got {tensor.device}"
+            )
+    return bias
+
+
+def _given_bias(bias: Tensor, first_position: int | None, num_queries: int, num_keys: int) -> Bias:
+    if bias.dim() != 4 or bias.shape[2:] != (num_queries, num_keys):
+        raise ValueError(
+            f"bias must have the shape [batch or 1, heads or 1, {num_queries}, {num_keys}], "
+            f"got {list(bias.shape)}"
+        )
+    if first_position is None:
+        raise ValueError(
+            "bias can be a tensor only if the queries stand one after the other; "
+            "otherwise pass regard.positions.given(values), which is looked up by position"
+        )
+    return given(bias, first_query=first_position)

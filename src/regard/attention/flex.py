@@ -1,0 +1,135 @@
+"""PyTorch's FlexAttention, compiled for the pattern and the bias."""
+
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention.call import Call
+from regard.patterns import Cover
+from regard.patterns.neighbours import Neighbours
+from regard.patterns.pattern import Everyone, Pattern, Span
+
+BLOCK = 128
+"""Rows and columns of a block, as FlexAttention's kernels expect them."""
+
+
+def obstacle(call: Call, lse: bool) -> str | None:
+    """Say why this backend can't serve a call, or None if it can."""
+    tensors = (call.query, call.key, call.value)
+    trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    on_cpu = call.query.device.type == "cpu"
+    if call.dropout:
+        return "FlexAttention has no dropout"
+    if on_cpu and (trains or call.trains_bias):
+        return (
+            "on the CPU FlexAttention serves inference only: PyTorch has no backward for it there; "
+            'wrap the call in torch.no_grad() or choose backend="blocks"'
+        )
+    if on_cpu and lse:
+        return (
+            "on the CPU FlexAttention returns no log-sum-exp; "
+            'choose backend="blocks" or backend="fused"'
+        )
+    if call.query.dtype == torch.float64 and not on_cpu:
+        return "FlexAttention's GPU kernels have no float64"
+    if any(isinstance(leaf, Neighbours) for leaf in call.pattern.leaves()):
+        return 'FlexAttention can\'t search an edge list; choose backend="blocks"'
+    return None
+
+
+def run(
+    call: Call, lse: bool
+) -> tuple[
+    Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"] | None
+]:
+    """Return the output of attention, and the log-sum-exp of each row if it is asked for."""
+    # Every pattern compiles anew. Past PyTorch's own limit of 8 it would refuse to.
+    with torch._dynamo.config.patch(recompile_limit=1024):  # pyright: ignore[reportPrivateUsage]
+        found = _compiled()(
+            call.query,
+            call.key,
+            call.value,
+            score_mod=_score_mod(call),
+            block_mask=block_mask(call),
+            scale=call.scale,
+            enable_gqa=call.group > 1,
+            return_lse=lse,
+        )
+    return found if lse else (found, None)
+
+
+@cache
+def _compiled() -> Callable[..., Any]:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=False, fullgraph=True)
+
+
+def block_mask(call: Call) -> Any:
+    """Return the pattern as FlexAttention's BlockMask, or None if it allows every pair.
+
+    The blocks are found by `cover`; only those that it leaves open are tested pair by pair.
+    """
+    pattern, device = call.simple_pattern, call.query.device
+    if isinstance(pattern, Everyone):
+        return None
+    first = call.first_position
+    if first is None:
+        return _block_mask(pattern, call.query_positions, call.num_keys, device)
+    return _consecutive_block_mask(pattern, first, call.num_queries, call.num_keys, device)
+
+
+@lru_cache(maxsize=64)
+def _consecutive_block_mask(
+    pattern: Pattern, first: int, num_queries: int, num_keys: int, device: torch.device
+) -> Any:
+    return _block_mask(pattern, torch.arange(first, first + num_queries), num_keys, device)
+
+
+def _block_mask(
+    pattern: Pattern, query_positions: Tensor, num_keys: int, device: torch.device
+) -> Any:
+    from torch.nn.attention.flex_attention import BlockMask
+
+    batch = torch.arange(pattern.batch_size or 1)[:, None, None]
+    query = Span(*(end[None, :, None] for end in _block_ends(query_positions)))
+    key = Span(*(end[None, None, :] for end in _block_ends(torch.arange(num_keys))))
+    codes = pattern.cover_spans(batch, query, key).to(device)
+    here = query_positions.to(device)
+
+    def mask_mod(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return pattern.test(batch, here[query], key)
+
+    return BlockMask.from_kv_blocks(
+        *_listed(codes == Cover.SOME),
+        *_listed(codes == Cover.ALL),
+        BLOCK_SIZE=BLOCK,
+        mask_mod=mask_mod,
+        seq_lengths=(len(query_positions), num_keys),
+    )
+
+
+def _block_ends(positions: Tensor) -> tuple[Tensor, Tensor]:
+    blocks = positions.split(BLOCK)
+    return torch.stack([b.min() for b in blocks]), torch.stack([b.max() for b in blocks])
+
+
+def _listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """Return how many columns are chosen in each row, and the columns, chosen ones first."""
+    order = torch.argsort(chosen.int(), dim=-1, descending=True, stable=True)
+    return chosen.sum(dim=-1, dtype=torch.int32)[:, None], order.int()[:, None]
+
+
+def _score_mod(call: Call) -> Callable[..., Tensor] | None:
+    bias, here = call.bias, call.query_positions.to(call.query.device)
+    if bias is None:
+        return None
+
+    def score_mod(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return bias.adjust(score, batch, head, here[query], key)
+
+    return score_mod

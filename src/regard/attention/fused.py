@@ -1,0 +1,88 @@
+"""PyTorch's `scaled_dot_product_attention`, for patterns that fill the matrix."""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from regard.attention import kernels
+from regard.attention.call import Call
+from regard.attention.joined import Work, attend_joined, same_head_size
+from regard.attention.reference import places
+from regard.patterns import Layout
+from regard.patterns.strips import Rows, Strip
+
+
+def obstacle(call: Call, lse: bool) -> str | None:
+    """Say why this backend can't serve a call, or None if it can."""
+    if call.bias is not None and not call.bias.additive:
+        return f"its kernel takes only biases that are added to the scores, not {call.bias!r}"
+    if lse and call.dropout:
+        return "its kernel gives no log-sum-exp under dropout"
+    if lse and not kernels.available(call.query):
+        return f"its kernel gives no log-sum-exp on {call.query.device.type}"
+    return None
+
+
+def run(
+    call: Call, lse: bool
+) -> tuple[
+    Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"] | None
+]:
+    """Return the output of attention, and the log-sum-exp of each row if it is asked for."""
+    causal = kernel_masks(call)
+    if lse:
+        if causal:
+            # Grouped heads are computed as more rows of one head, which the kernel's own causal
+            # mask knows nothing of: here the keys are repeated.
+            key, value = (x.repeat_interleave(call.group, dim=1) for x in (call.key, call.value))
+            call = replace(call, key=key, value=value)
+        return attend_joined(call, _whole(call))
+    # Unequal head sizes would send PyTorch to a kernel that writes the whole matrix down.
+    query, key, value = same_head_size(call)
+    output = scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=None if causal else _mask(call),
+        dropout_p=call.dropout,
+        is_causal=causal,
+        scale=call.scale,
+        enable_gqa=call.group > 1,
+    )
+    return output[..., : call.value.shape[-1]], None
+
+
+def kernel_masks(call: Call) -> bool:
+    """Whether the kernel's own causal mask, which starts at the top left, is what is meant."""
+    return call.is_square_causal and call.bias is None
+
+
+def _mask(call: Call) -> Tensor | None:
+    """Return the mask as a dense tensor: boolean, or what is added to the scores."""
+    if call.is_dense and call.bias is None:
+        return None
+    batch, head, query, key = places(call)
+    sizes = (call.num_queries, call.num_keys)
+    allowed = None if call.is_dense else call.simple_pattern.test(batch, query, key)
+    if call.bias is None:
+        assert allowed is not None
+        return allowed.expand(*allowed.shape[:-2], *sizes)
+    zero = torch.zeros((), dtype=call.query.dtype, device=call.query.device)
+    added = call.bias.adjust(zero, batch, head, query, key)
+    added = added.expand(*added.shape[:-2], *sizes)
+    return added if allowed is None else added.masked_fill(~allowed, -torch.inf)
+
+
+def _whole(call: Call) -> Work:
+    """Return the whole matrix as a single rectangle."""
+    causal = kernel_masks(call)
+    start = torch.zeros(1, dtype=torch.long)
+    queries, keys = (Rows(n, start, pitch=0) for n in (call.num_queries, call.num_keys))
+    pattern = None if causal or call.is_dense else call.simple_pattern
+    sequences = [None] if pattern is None or pattern.batch_size is None else range(call.batch)
+    strips = [Strip(batch, queries, keys, None, pattern, fresh=True) for batch in sequences]
+    layout = Layout(tuple(strips), call.query_positions, starts_all=True)
+    return Work(layout, lambda: layout, causal)

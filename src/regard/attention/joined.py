@@ -1,0 +1,147 @@
+"""Attention computed piece by piece, the partial results joined by their log-sum-exp.
+
+A row of attention over keys in several parts is the mean of the parts' outputs, weighted by how
+much of the row's mass each part holds: out = Σ exp(lse_p − lse) · out_p, lse = log Σ exp(lse_p).
+For the gradient nothing needs joining: each part's backward is given the output and the lse of the
+whole row, and the parts' gradients add up.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
+
+from regard.attention.call import Call
+from regard.attention.pieces import tasks
+from regard.attention.rows import add, put, take
+from regard.patterns import Layout
+
+
+@dataclass(frozen=True)
+class Work:
+    """How a call is cut up.
+
+    Attributes:
+        forward: the strips of the forward pass.
+        backward: makes the strips of the backward pass, which may be cut otherwise.
+        causal: the one strip is a square that looks back only, which the kernel does by itself.
+    """
+
+    forward: Layout
+    backward: Callable[[], Layout]
+    causal: bool = False
+
+
+def attend_joined(
+    call: Call, work: Work
+) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
+    """Return the output of attention and the log-sum-exp of each row."""
+    tensors = () if call.bias is None else call.bias.tensors
+    output, lse = _Joined.apply(call, work, *same_head_size(call), *tensors)
+    return output[..., : call.value.shape[-1]], lse
+
+
+def same_head_size(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+    """Return query, key and value with zeros appended until they have the one size kernels want.
+
+    Zeros change neither scores nor values.
+    """
+    query, key, value = call.query, call.key, call.value
+    missing = value.shape[-1] - key.shape[-1]
+    if missing > 0:
+        query, key = pad(query, (0, missing)), pad(key, (0, missing))
+    elif missing < 0:
+        value = pad(value, (0, -missing))
+    return query, key, value
+
+
+class _Joined(torch.autograd.Function):
+    """The pieces of one call, with their exact gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, call: Call, work: Work, query: Tensor, key: Tensor, value: Tensor, *bias: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        layout = work.forward
+        # Parts are joined in the type of the sums: half precision would round at every join.
+        joins = any(not strip.fresh for strip in layout.strips)
+        output = _empty(query, call.lse_dtype if joins else query.dtype)
+        lse = _empty(query[..., :1], call.lse_dtype)
+        if not layout.starts_all:
+            output.zero_()
+            lse.fill_(-torch.inf)
+        for task in tasks(call, layout, query, key, value, causal=work.causal):
+            part, part_lse = task.forward()
+            rows, outputs, sums = task.strip.queries, output[task.batch], lse[task.batch]
+            if not task.strip.fresh:
+                before, before_lse = take(outputs, rows), take(sums, rows)
+                both = torch.logaddexp(before_lse, part_lse)
+                part = before * _share(before_lse, both) + part * _share(part_lse, both)
+                part_lse = both
+            put(outputs, rows, part)
+            put(sums, rows, part_lse)
+        output = output.to(query.dtype)
+        ctx.call, ctx.work = call, work
+        ctx.save_for_backward(query, key, value, output, lse)
+        ctx.set_materialize_grads(False)
+        return output, lse[..., 0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *grad_outputs: Any
+    ) -> tuple[Any, ...]:
+        call: Call = ctx.call
+        query, key, value, output, lse = ctx.saved_tensors
+        dim = query.shape[-1]
+        grad, grad_lse = grad_outputs
+        grad = torch.zeros_like(output) if grad is None else grad
+        if grad_lse is not None:
+            # The kernel subtracts rowsum(grad · output) from each weight's gradient, which is where
+            # the gradient of the lse belongs: one more column, 1 · (−grad_lse), brings it in.
+            query, key, value = (pad(x, (0, 1)) for x in (query, key, value))
+            grad = pad(grad, (0, 1), value=1.0)
+            column = torch.where(lse > -torch.inf, -grad_lse[..., None], 0.0)
+            output = torch.cat([output, column.to(output.dtype)], dim=-1)
+        lse = _finite(lse)
+
+        layout = ctx.work.backward()
+        sums = [_empty(x, call.lse_dtype) for x in (query, key, value)]
+        for total in sums[layout.starts_all :]:
+            total.zero_()
+        tensors = () if call.bias is None else call.bias.tensors
+        learned = [tensor for tensor in tensors if tensor.requires_grad]
+        learned_sums = [torch.zeros_like(tensor) for tensor in learned]
+        for task in tasks(call, layout, query, key, value, causal=ctx.work.causal):
+            rows, batch = task.strip.queries, task.batch
+            grad_query, grad_key, grad_value, *others = task.backward(
+                take(grad[batch], rows), take(output[batch], rows), take(lse[batch], rows), learned
+            )
+            (put if task.strip.fresh else add)(sums[0][batch], rows, grad_query)
+            add(sums[1][batch], task.strip.keys, grad_key)
+            add(sums[2][batch], task.strip.keys, grad_value)
+            for total, part in zip(learned_sums, others, strict=bool(others)):
+                total += part
+        found = [total[..., :dim].to(query.dtype) for total in sums]
+        of_bias = iter(learned_sums)
+        return (None, None, *found, *(next(of_bias) if t.requires_grad else None for t in tensors))
+
+
+def _empty(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return memory for x's shape, [batch, heads, sequence, dim], a row's heads side by side."""
+    batch, heads, length, dim = x.shape
+    return x.new_empty(batch, length, heads, dim, dtype=dtype).transpose(1, 2)
+
+
+def _share(part_lse: Tensor, lse: Tensor) -> Tensor:
+    return torch.exp(part_lse - _finite(lse))
+
+
+def _finite(lse: Tensor) -> Tensor:
+    """Return the lse with 0 for rows that may look at nothing, whose weights are 0 all the same."""
+    return lse.masked_fill(lse == -torch.inf, 0.0)

@@ -1,0 +1,192 @@
+"""A call cut into pieces, each a few rectangles that go through one kernel call."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from regard.attention import kernels, written
+from regard.attention.call import Call
+from regard.attention.rows import take
+from regard.patterns import Layout
+from regard.patterns.strips import Strip
+
+_BYTES_AT_ONCE = {"cpu": 16 << 20}
+_BYTES_AT_ONCE_ELSEWHERE = 512 << 20
+"""What the rectangles of one kernel call may take up. On the CPU it should stay in the cache."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A piece and where it belongs: some rectangles of a strip, in one sequence of the batch.
+
+    Query heads that share a key head are computed as further rows of one head, so that keys are
+    never repeated.
+    """
+
+    strip: Strip
+    batch: int
+    piece: kernels.Piece
+    adjust: written.Adjust | None
+    group: int
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """Return output and log-sum-exp, [rectangles, heads, queries, dim or 1]."""
+        if self.adjust is None:
+            output, lse = kernels.forward(self.piece)
+        else:
+            output, lse = written.forward(self.piece, self.adjust)
+        return _unfold(output, self.group), _unfold(lse, self.group)
+
+    def backward(
+        self, grad: Tensor, output: Tensor, lse: Tensor, learned: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        """Return the gradients of query, key and value, and of what the bias learns."""
+        grad, output, lse = (_fold(x, self.group) for x in (grad, output, lse))
+        if self.adjust is None:
+            query, *others = kernels.backward(self.piece, grad, output, lse)
+        else:
+            query, *others = written.backward(self.piece, self.adjust, grad, output, lse, learned)
+        return (_unfold(query, self.group), *others)
+
+
+def writes_scores(call: Call) -> bool:
+    """Whether the scores must be written down, because no fused kernel takes such a bias."""
+    if call.bias is None:
+        return False
+    return not call.bias.additive or any(tensor.requires_grad for tensor in call.bias.tensors)
+
+
+def tasks(
+    call: Call, layout: Layout, query: Tensor, key: Tensor, value: Tensor, *, causal: bool
+) -> Iterator[Task]:
+    """Cut a call into tasks.
+
+    Args:
+        call: the call.
+        layout: its strips.
+        query: [batch, heads, queries, dim]; dim is that of the call, or more.
+        key: [batch, key_heads, keys, dim].
+        value: [batch, key_heads, keys, dim].
+        causal: whether the kernel is to mask by itself what lies ahead.
+    """
+    per_sequence = call.bias is not None and call.bias.batch_size is not None
+    for strip in layout.strips:
+        some = _rectangles_at_once(call, strip)
+        for first in range(0, strip.num_rectangles, some):
+            chunk = strip[first : first + some]
+            sequences = range(call.batch) if strip.batch is None else [strip.batch]
+            mask = adjust = None
+            for batch in sequences:
+                if batch == sequences[0] or per_sequence:
+                    if writes_scores(call):
+                        adjust = _adjust(call, layout, chunk, batch)
+                    else:
+                        mask = _additive_mask(call, layout, chunk, batch)
+                piece = kernels.Piece(
+                    _fold(take(query[batch], chunk.queries), call.group),
+                    take(key[batch], chunk.keys),
+                    take(value[batch], chunk.keys),
+                    mask,
+                    causal,
+                    call.scale,
+                )
+                yield Task(chunk, batch, piece, adjust, call.group)
+
+
+def _rectangles_at_once(call: Call, strip: Strip) -> int:
+    """Return how many rectangles of a strip go through one kernel call."""
+    num_queries, num_keys = strip.queries.count, strip.keys.count
+    width = max(call.key.shape[-1], call.value.shape[-1])
+    numbers = (num_keys * call.key.shape[1] + num_queries * call.num_heads) * width
+    if writes_scores(call):
+        numbers += 4 * num_queries * num_keys * call.num_heads
+    elif call.bias is not None:
+        numbers += num_queries * num_keys * call.num_heads
+    elif strip.pattern is not None:
+        numbers += 2 * num_queries * num_keys
+    budget = _BYTES_AT_ONCE.get(call.query.device.type, _BYTES_AT_ONCE_ELSEWHERE)
+    return max(1, budget // (numbers * call.query.element_size()))
+
+
+def _additive_mask(
+    call: Call, layout: Layout, strip: Strip, batch: int
+) -> Float[Tensor, "rectangles heads queries keys"] | None:
+    """Return what is added to the scores of a strip, −inf where a pair is not allowed.
+
+    The axes of rectangles and heads have length 1 where all are alike.
+    """
+    allowed = _allowed(call, layout, strip, batch)
+    zero = torch.zeros((), dtype=call.lse_dtype, device=call.query.device)
+    if call.bias is not None:
+        places = _places(call, layout, strip[:1] if _same_distance(call, strip) else strip, batch)
+        added = call.bias.adjust(zero, *places)
+        shape = (places[2].shape[0], call.num_heads, strip.queries.count, strip.keys.count)
+        added = added.expand(shape)
+        if allowed is not None:
+            added = added.masked_fill(~allowed, -torch.inf)
+        return _fold(added, call.group)
+    if allowed is None:
+        return None
+    return torch.where(allowed, zero, -torch.inf).repeat(1, 1, call.group, 1)
+
+
+def _adjust(call: Call, layout: Layout, strip: Strip, batch: int) -> written.Adjust:
+    """Return what turns the products of a strip into scores, heads folded as in its piece."""
+    bias = call.bias
+    assert bias is not None
+    allowed = _allowed(call, layout, strip, batch)
+    places = _places(call, layout, strip, batch)
+
+    def adjust(products: Tensor) -> Tensor:
+        scores = bias.adjust(_unfold(products, call.group), *places)
+        if allowed is not None:
+            scores = scores.masked_fill(~allowed, -torch.inf)
+        return _fold(scores, call.group)
+
+    return adjust
+
+
+def _allowed(
+    call: Call, layout: Layout, strip: Strip, batch: int
+) -> Bool[Tensor, "rectangles 1 queries keys"] | None:
+    if strip.mask is not None:
+        return strip.mask.to(call.query.device)[None, None]
+    if strip.pattern is None:
+        return None
+    batch_index, _, query, key = _places(call, layout, strip, batch)
+    allowed = strip.pattern.test(batch_index, query, key)
+    return allowed.expand(len(query), 1, strip.queries.count, strip.keys.count)
+
+
+def _places(
+    call: Call, layout: Layout, strip: Strip, batch: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return batch, head, query position and key position of the scores, to be broadcast."""
+    device = call.query.device
+    return (
+        torch.tensor(batch, device=device),
+        torch.arange(call.num_heads, device=device)[:, None, None],
+        layout.query_positions[strip.queries.index()].to(device)[:, None, :, None],
+        strip.keys.index().to(device)[:, None, None, :],
+    )
+
+
+def _same_distance(call: Call, strip: Strip) -> bool:
+    """Whether a bias that depends on the distance alone is the same in every rectangle."""
+    assert call.bias is not None
+    if not call.bias.relative or strip.queries.table is not None or strip.keys.table is not None:
+        return False
+    distance = strip.keys.start - strip.queries.start
+    return call.first_position is not None and bool((distance == distance[0]).all())
+
+
+def _fold(x: Tensor, group: int) -> Tensor:
+    """Turn query heads that share a key head into rows: [r, h·group, n, d] → [r, h, group·n, d]."""
+    return x if group == 1 else x.unflatten(1, (-1, group)).flatten(2, 3)
+
+
+def _unfold(x: Tensor, group: int) -> Tensor:
+    return x if group == 1 else x.unflatten(2, (group, -1)).flatten(1, 2)

@@ -1,0 +1,125 @@
+"""Which kernel runs, and why."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+from regard.attention import blocks, flex, fused, reference
+from regard.attention.call import Call
+
+SMALL = 512 * 512
+"""Pairs up to which cutting a pattern up costs more than it saves."""
+
+LARGEST_MASK = 1 << 26
+"""Pairs up to which a dense mask may be written down for the fused kernel."""
+
+SPARSE = 0.6
+"""The share of pairs below which computing only the allowed blocks is worth it."""
+
+
+class Backend(NamedTuple):
+    """An implementation of attention."""
+
+    obstacle: Callable[[Call, bool], str | None]
+    run: Callable[[Call, bool], tuple[Tensor, Tensor | None]]
+
+
+BACKENDS = {
+    "reference": Backend(reference.obstacle, reference.run),
+    "fused": Backend(fused.obstacle, fused.run),
+    "blocks": Backend(blocks.obstacle, blocks.run),
+    "flex": Backend(flex.obstacle, flex.run),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Say which backend serves a call, and what that costs.
+
+    Attributes:
+        backend: the name of the backend.
+        reason: why it was chosen.
+        density: the share of all query–key pairs that is computed; 1 for a dense matrix.
+        flops: floating-point operations of the two products in one forward pass.
+    """
+
+    backend: str
+    reason: str
+    density: float
+    flops: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.backend}: {self.reason}. {_percent(self.density)} of the pairs are computed, "
+            f"{_count(self.flops)} floating-point operations."
+        )
+
+
+def planned(call: Call, lse: bool, backend: str) -> Plan:
+    """Choose the backend for a call, or check that the named one can serve it.
+
+    Raises:
+        ValueError: there is no backend of that name, or it can't serve the call. A backend that is
+            named never falls back to another.
+    """
+    if backend != "auto" and backend not in BACKENDS:
+        choices = ", ".join(f'"{name}"' for name in ("auto", *BACKENDS))
+        raise ValueError(f'backend must be one of {choices}, got "{backend}"')
+    if backend == "auto":
+        name, reason = _choose(call, lse)
+    else:
+        name, reason = backend, "it was asked for"
+    problem = BACKENDS[name].obstacle(call, lse)
+    if problem:
+        raise ValueError(f'backend "{name}" can\'t serve this call: {problem}')
+    density = 1.0 if name in ("reference", "fused") else _density(call)
+    if name == "fused" and fused.kernel_masks(call):
+        density = (call.num_keys + 1) / (2 * max(call.num_keys, 1))
+    width = call.key.shape[-1] + call.value.shape[-1]
+    pairs = call.batch * call.num_heads * call.num_queries * call.num_keys
+    return Plan(name, reason, density, 2.0 * width * pairs * density)
+
+
+def _choose(call: Call, lse: bool) -> tuple[str, str]:
+    pairs = call.num_queries * call.num_keys
+    if call.dropout:
+        return "fused", "it is the only fused kernel with dropout"
+    if call.bias is not None and not call.bias.additive:
+        if _serves_on_gpu(call, lse):
+            return "flex", "the bias changes scores rather than adding to them"
+        return "blocks", "the bias changes scores rather than adding to them, so they are written"
+    if call.bias is None and call.is_dense:
+        return "fused", "every query may look at every key"
+    if fused.kernel_masks(call):
+        return "fused", "the kernel masks what lies ahead by itself"
+    if pairs <= SMALL and not (lse and fused.obstacle(call, lse)):
+        return "fused", "the sequences are so short that a dense mask is the quickest"
+    if _density(call) <= SPARSE:
+        name = "flex" if _serves_on_gpu(call, lse) else "blocks"
+        return name, "the pattern leaves many blocks empty, which it skips"
+    if pairs > LARGEST_MASK or call.trains_bias:
+        return "blocks", "it needs no mask as large as the matrix"
+    return "fused", "the pattern leaves too few blocks empty for skipping them to pay"
+
+
+def _serves_on_gpu(call: Call, lse: bool) -> bool:
+    return call.query.device.type == "cuda" and flex.obstacle(call, lse) is None
+
+
+def _density(call: Call) -> float:
+    pairs = call.num_queries * call.num_keys * (call.simple_pattern.batch_size or 1)
+    return blocks.forward_layout(call).num_pairs / max(pairs, 1)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 0.995 else "All" if share == 1 else "Nearly all"
+
+
+def _count(number: float) -> str:
+    for unit in ("", " thousand", " million", " billion", " trillion"):
+        if number < 1000:
+            return f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:.3g} quadrillion"

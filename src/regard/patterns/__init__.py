@@ -1,0 +1,37 @@
+"""Who may look at whom: predicates over positions that combine with `&`, `|` and `~`.
+
+A pattern is never an n × n tensor unless someone asks for one. `allows` gives the mask of a
+rectangle, `cover` says NONE, SOME or ALL of it without visiting its pairs, and everything else
+(block lists, FlexAttention's BlockMask, tile skipping) is derived from these two.
+"""
+
+from regard.patterns.causal import causal
+from regard.patterns.columns import columns
+from regard.patterns.documents import documents
+from regard.patterns.given import given
+from regard.patterns.global_at import global_at
+from regard.patterns.layout import Layout, layout
+from regard.patterns.neighbours import neighbours
+from regard.patterns.padding import padding
+from regard.patterns.pattern import Cover, Pattern, everyone
+from regard.patterns.prefix import prefix
+from regard.patterns.strided import strided
+from regard.patterns.window import window
+
+__all__ = [
+    "Cover",
+    "Layout",
+    "Pattern",
+    "causal",
+    "columns",
+    "documents",
+    "everyone",
+    "given",
+    "global_at",
+    "layout",
+    "neighbours",
+    "padding",
+    "prefix",
+    "strided",
+    "window",
+]

@@ -1,0 +1,107 @@
+"""Several documents packed into one sequence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Int, Int8
+from torch import Tensor
+
+from regard.patterns.extremes import Extremes
+from regard.patterns.pattern import Pattern, Span, codes
+
+
+@dataclass(frozen=True, eq=False)
+class Documents(Pattern):
+    """A position may look at positions of its own document."""
+
+    ids: Int[Tensor, "rows sequence"]
+    batched: bool
+    _run_starts: Tensor = field(init=False, repr=False)
+    _run_ids: Extremes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Neighbours with one id form a run; runs, unlike positions, are few. Rows lie end to end.
+        flat = self.ids.cpu().flatten()
+        begins = torch.ones_like(flat, dtype=torch.bool)
+        begins[1:] = flat[1:] != flat[:-1]
+        begins[:: self.ids.shape[1]] = True
+        starts = torch.nonzero(begins).flatten()
+        object.__setattr__(self, "_run_starts", starts)
+        object.__setattr__(self, "_run_ids", Extremes(flat[starts], flat[starts]))
+
+    @property
+    def batch_size(self) -> int | None:
+        return len(self.ids) if self.batched else None
+
+    def test(
+        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
+    ) -> Bool[Tensor, "..."]:
+        ids = self.ids.to(key.device)
+        if not self.batched:
+            return ids[0][query] == ids[0][key]
+        return ids[batch, query] == ids[batch, key]
+
+    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+        query_low, query_high = self._ids_in(batch, query)
+        key_low, key_high = self._ids_in(batch, key)
+        one = (query_low == query_high) & (key_low == key_high)
+        return codes(
+            none=(query_high < key_low) | (key_high < query_low),
+            every=one & (query_low == key_low),
+            batch=batch,
+        )
+
+    def _ids_in(self, batch: Tensor, span: Span) -> tuple[Tensor, Tensor]:
+        row = batch * self.ids.shape[1] if self.batched else torch.zeros_like(batch)
+        first, last = (
+            torch.searchsorted(self._run_starts, (row + end).contiguous(), right=True) - 1
+            for end in span
+        )
+        return self._run_ids(first, last)
+
+    def check(self, batch: int, queries: range, num_keys: int) -> None:
+        if self.batched and batch != len(self.ids):
+            raise ValueError(
+                f"documents: ids must have one row per sequence, "
+                f"got {len(self.ids)} rows for a batch of {batch}"
+            )
+        if self.ids.shape[1] != num_keys:
+            raise ValueError(
+                f"documents: ids must name the document of each key ({num_keys}), "
+                f"got {self.ids.shape[1]} ids"
+            )
+        if queries and (queries[0] < 0 or queries[-1] >= num_keys):
+            raise ValueError(
+                f"documents: every query must stand at one of the {num_keys} keys to have a "
+                f"document, got positions {queries[0]} to {queries[-1]}"
+            )
+
+    def __repr__(self) -> str:
+        rows = f"{len(self.ids)} × " if self.batched else ""
+        return f"documents({rows}{self.ids.shape[1]} ids)"
+
+
+def documents(
+    ids: Sequence[int] | Sequence[Sequence[int]] | Int[Tensor, "sequence"] | Int[Tensor, "b n"],
+) -> Pattern:
+    """Keep documents that are packed into one sequence apart: look within one's own only.
+
+    >>> print(documents([0, 0, 1, 1, 1]).draw(5))
+    ■ ■ · · ·
+    ■ ■ · · ·
+    · · ■ ■ ■
+    · · ■ ■ ■
+    · · ■ ■ ■
+
+    Args:
+        ids: the document of each position, [sequence], or [batch, sequence]. Any whole numbers;
+            documents need not be contiguous, but only contiguous ones save work.
+    """
+    values = torch.as_tensor(ids).detach().clone()
+    if values.dim() not in (1, 2) or values.numel() == 0 or values.is_floating_point():
+        raise ValueError(
+            "documents: ids must be whole numbers, [sequence] or [batch, sequence] and not empty, "
+            f"got shape {list(values.shape)} of {values.dtype}"
+        )
+    return Documents(torch.atleast_2d(values).long(), batched=values.dim() == 2)

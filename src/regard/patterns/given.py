@@ -1,0 +1,90 @@
+"""A mask that somebody already has."""
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Int, Int8
+from torch import Tensor
+
+from regard.patterns.pattern import Pattern, Span, codes
+
+
+@dataclass(frozen=True, eq=False)
+class Given(Pattern):
+    """Look up in a boolean mask who may look at whom."""
+
+    mask: Bool[Tensor, "rows queries keys"]
+    batched: bool
+    _counts: Tensor = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # counts[b, i, j] is the number of allowed pairs above i and left of j.
+        counts = self.mask.cpu().cumsum(1, dtype=torch.int32).cumsum(2, dtype=torch.int32)
+        object.__setattr__(self, "_counts", torch.nn.functional.pad(counts, (1, 0, 1, 0)))
+
+    @property
+    def batch_size(self) -> int | None:
+        return len(self.mask) if self.batched else None
+
+    @property
+    def _first_query(self) -> int:
+        return self.mask.shape[2] - self.mask.shape[1]
+
+    def test(
+        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
+    ) -> Bool[Tensor, "..."]:
+        mask = self.mask.to(key.device)
+        row = query - self._first_query
+        return mask[batch, row, key] if self.batched else mask[0][row, key]
+
+    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+        row = batch if self.batched else torch.zeros_like(batch)
+        top, bottom = query.first - self._first_query, query.last - self._first_query + 1
+        left, right = key.first, key.last + 1
+        allowed = (
+            self._counts[row, bottom, right]
+            - self._counts[row, top, right]
+            - self._counts[row, bottom, left]
+            + self._counts[row, top, left]
+        )
+        return codes(allowed == 0, allowed == (bottom - top) * (right - left), batch)
+
+    def check(self, batch: int, queries: range, num_keys: int) -> None:
+        if self.batched and batch != len(self.mask):
+            raise ValueError(
+                f"given: mask must have one entry per sequence, "
+                f"got {len(self.mask)} for a batch of {batch}"
+            )
+        first, stop = self._first_query, self.mask.shape[2]
+        if num_keys != stop:
+            raise ValueError(f"given: mask must have one column per key ({num_keys}), got {stop}")
+        if queries and (queries[0] < first or queries[-1] >= stop):
+            raise ValueError(
+                f"given: mask has rows for positions {first} to {stop - 1}, "
+                f"got queries at {queries[0]} to {queries[-1]}"
+            )
+
+    def __repr__(self) -> str:
+        return f"given({' × '.join(str(size) for size in self.mask.shape[not self.batched :])})"
+
+
+def given(mask: Bool[Tensor, "queries keys"] | Bool[Tensor, "batch queries keys"]) -> Pattern:
+    """Take over a boolean mask as it is, `True` meaning *may look*.
+
+    Use it for masks that nothing shorter describes: it holds a number for every pair. As
+    everywhere, the last row belongs to the position of the last key.
+
+    >>> print(given(torch.tensor([[True, False, True], [False, False, True]])).draw(2, 3))
+    ■ · ■
+    · · ■
+
+    Args:
+        mask: [queries, keys] or [batch, queries, keys].
+    """
+    if mask.dtype != torch.bool or mask.dim() not in (2, 3) or mask.numel() == 0:
+        raise ValueError(
+            "given: mask must be a boolean tensor, [queries, keys] or [batch, queries, keys] and "
+            f"not empty, got {mask.dtype} of shape {list(mask.shape)}"
+        )
+    values = mask.detach().clone()
+    return Given(values if mask.dim() == 3 else values[None], batched=mask.dim() == 3)

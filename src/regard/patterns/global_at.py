@@ -1,0 +1,78 @@
+"""A few positions that see all and are seen by all."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Int, Int8
+from torch import Tensor
+
+from regard.patterns.pattern import Lattice, Pattern, Span, codes
+
+
+@dataclass(frozen=True)
+class GlobalAt(Pattern):
+    """Some positions may look at all, and all may look at them."""
+
+    positions: tuple[int, ...]
+    _sorted: Tensor = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_sorted", torch.tensor(self.positions, dtype=torch.long))
+
+    def test(
+        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
+    ) -> Bool[Tensor, "..."]:
+        seen = torch.zeros_like(query == key)
+        for position in self.positions:
+            seen = seen | (query == position) | (key == position)
+        return seen
+
+    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+        some_queries, every_query = self._count(query)
+        some_keys, every_key = self._count(key)
+        return codes(~(some_queries | some_keys), every_query | every_key, batch)
+
+    def _count(self, span: Span) -> tuple[Tensor, Tensor]:
+        end = torch.searchsorted(self._sorted, span.last.contiguous(), right=True)
+        found = end - torch.searchsorted(self._sorted, span.first.contiguous())
+        return found > 0, found == span.last - span.first + 1
+
+    def lattices(self, query_positions: Int[Tensor, "queries"], num_keys: int) -> list[Lattice]:
+        every_query = torch.arange(len(query_positions))
+        chosen = torch.isin(query_positions, self._sorted)
+        rest = torch.arange(num_keys)[~torch.isin(torch.arange(num_keys), self._sorted)]
+        seen_by_all = Lattice(every_query[None], self._sorted[None], 1, None)
+        see_all = Lattice(every_query[chosen][None], rest[None], None, None)
+        return [seen_by_all, see_all]
+
+    def check(self, batch: int, queries: range, num_keys: int) -> None:
+        if self.positions[-1] >= num_keys:
+            raise ValueError(
+                f"global_at: positions must lie below the number of keys ({num_keys}), "
+                f"got {self.positions[-1]}"
+            )
+
+    def __repr__(self) -> str:
+        return f"global_at({list(self.positions)})"
+
+
+def global_at(positions: Sequence[int] | Int[Tensor, "chosen"]) -> Pattern:
+    """Let some positions look at all positions, and all positions look at them.
+
+    >>> print(global_at([1]).draw(4))
+    · ■ · ·
+    ■ ■ ■ ■
+    · ■ · ·
+    · ■ · ·
+
+    Args:
+        positions: the positions, at least one, each at least 0.
+    """
+    values = torch.as_tensor(positions)
+    if values.dim() != 1 or len(values) == 0 or values.is_floating_point() or values.min() < 0:
+        raise ValueError(
+            "global_at: positions must be a list of at least one whole number from 0 on, "
+            f"got {positions!r}"
+        )
+    return GlobalAt(tuple(sorted(set(values.tolist()))))

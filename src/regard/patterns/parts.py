@@ -1,0 +1,81 @@
+"""A pattern cut into disjoint parts: one that is block-shaped, and others that are gathered."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from regard.patterns.pattern import Both, Either, Everyone, Lattice, Not, Pattern
+
+
+@dataclass(frozen=True)
+class Part:
+    """Pairs that `pattern` allows on some lattices; the parts of a pattern share no pair.
+
+    `source` is the pattern whose lattices they are, or None for the single one that holds every
+    pair.
+    """
+
+    source: Pattern | None
+    pattern: Pattern
+
+    def lattices(self, query_positions: Int[Tensor, "queries"], num_keys: int) -> list[Lattice]:
+        """Return the lattices on which the part lies."""
+        if self.source is not None:
+            found = self.source.lattices(query_positions, num_keys) or []
+            return [one for one in found if one.queries.numel() and one.keys.numel()]
+        queries, keys = torch.arange(len(query_positions)), torch.arange(num_keys)
+        return [Lattice(queries[None], keys[None], 1, 1)]
+
+
+def parts(pattern: Pattern) -> list[Part]:
+    """Cut a pattern into disjoint parts, of which at most the first is block-shaped.
+
+    >>> from regard.patterns import causal, columns, window
+    >>> for part in parts(causal() & (window(before=63) | columns(every=64))):
+    ...     print(part.source, "where", part.pattern)
+    None where causal() & window(before=63)
+    columns(every=64) where causal() & ~(causal() & window(before=63))
+    """
+    block_shaped, gathered = _split(pattern)
+    found = [] if block_shaped is None else [Part(None, block_shaped)]
+    taken = block_shaped
+    for source, rest in gathered:
+        found.append(Part(source, rest if taken is None else _both(rest, Not(taken))))
+        taken = _either(taken, _both(source, rest))
+    return found
+
+
+_Gathered = list[tuple[Pattern, Pattern]]
+
+
+def _split(pattern: Pattern) -> tuple[Pattern | None, _Gathered]:
+    """Write a pattern as `block-shaped | (source & rest) | (source & rest) …`."""
+    match pattern:
+        case Either(first, second):
+            (block_a, gathered_a), (block_b, gathered_b) = _split(first), _split(second)
+            return _either(block_a, block_b), gathered_a + gathered_b
+        case Both(first, second):
+            (block_a, gathered_a), (block_b, gathered_b) = _split(first), _split(second)
+            both = None if block_a is None or block_b is None else _both(block_a, block_b)
+            gathered = [(source, _both(rest, second)) for source, rest in gathered_a]
+            if block_a is not None:
+                gathered += [(source, _both(block_a, rest)) for source, rest in gathered_b]
+            return both, gathered
+        case _ if type(pattern).lattices is not Pattern.lattices:
+            return None, [(pattern, Everyone())]
+        case _:
+            return pattern, []
+
+
+def _both(first: Pattern, second: Pattern) -> Pattern:
+    if isinstance(first, Everyone):
+        return second
+    return first if isinstance(second, Everyone) else Both(first, second)
+
+
+def _either(first: Pattern | None, second: Pattern | None) -> Pattern | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return Either(first, second)

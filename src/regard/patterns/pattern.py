@@ -1,0 +1,345 @@
+"""What a pattern is: who may look at whom, and how patterns combine."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Int, Int8
+from torch import Tensor
+
+
+class Cover(IntEnum):
+    """Say how much of a rectangle of pairs a pattern allows."""
+
+    NONE = 0
+    SOME = 1
+    ALL = 2
+
+
+class Span(NamedTuple):
+    """Positions `first` to `last`, both included; the tensors hold many spans at once."""
+
+    first: Int[Tensor, "*spans"]
+    last: Int[Tensor, "*spans"]
+
+
+class Lattice(NamedTuple):
+    """Rectangles of gathered rows: in class c, each of `queries[c]` with each of `keys[c]`.
+
+    Rows are indices into the query and key tensors, ascending within a class. A step is the
+    distance between neighbours where that is the same throughout, so that the rows can be read in
+    place; `None` where they must be gathered.
+    """
+
+    queries: Int[Tensor, "classes query_rows"]
+    keys: Int[Tensor, "classes key_rows"]
+    query_step: int | None
+    key_step: int | None
+
+
+class Pattern(ABC):
+    """Who may look at whom: a predicate over positions, where `True` means *may look*.
+
+    A new pattern needs `test`. `cover_spans` tells which rectangles can be skipped; without it
+    every rectangle is looked into. Combine patterns with `&`, `|` and `~`.
+    """
+
+    relative: bool = False
+    """Whether the answer depends on the distance between the two positions alone."""
+
+    @property
+    def batch_size(self) -> int | None:
+        """The number of sequences the pattern describes one by one, or None if all are alike."""
+        return None
+
+    @abstractmethod
+    def test(
+        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
+    ) -> Bool[Tensor, "..."]:
+        """Say elementwise whether the query's position may look at the key's position."""
+
+    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+        """Return the `Cover` of each rectangle query × key, elementwise, visiting no pair.
+
+        `SOME` is always a correct answer; `NONE` and `ALL` must hold for every pair.
+        """
+        shape = torch.broadcast_shapes(batch.shape, query.first.shape, key.first.shape)
+        return torch.full(shape, Cover.SOME, dtype=torch.int8, device=key.first.device)
+
+    def check(self, batch: int, queries: range, num_keys: int) -> None:  # noqa: B027
+        """Raise ValueError if the pattern can't describe such a call.
+
+        Args:
+            batch: the number of sequences.
+            queries: the lowest to the highest position of a query.
+            num_keys: the number of keys, which stand at 0 … num_keys − 1.
+        """
+
+    def lattices(
+        self, query_positions: Int[Tensor, "queries"], num_keys: int
+    ) -> list[Lattice] | None:
+        """Return disjoint gathered rectangles that hold exactly the allowed pairs.
+
+        None (the default) says that the pattern is block-shaped and `cover_spans` serves it well.
+        Patterns that touch a little of every block, such as columns, do better gathered.
+        """
+        return None
+
+    def leaves(self) -> Iterator["Pattern"]:
+        """Yield the patterns that this one is made of; itself if it isn't a combination."""
+        yield self
+
+    def within(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> "Pattern":
+        """Return a pattern that agrees with this one on the rectangles, simpler if possible."""
+        return self
+
+    def allows(
+        self,
+        queries: Sequence[int] | Int[Tensor, "queries"],
+        keys: Sequence[int] | Int[Tensor, "keys"],
+    ) -> Bool[Tensor, "queries keys"] | Bool[Tensor, "batch queries keys"]:
+        """Return the mask of a rectangle: which of the query positions may look at which keys.
+
+        Args:
+            queries: positions of the queries, [queries].
+            keys: positions of the keys, [keys].
+
+        Returns:
+            [queries, keys], or [batch, queries, keys] where the pattern has a batch axis.
+        """
+        query, key = torch.as_tensor(queries), torch.as_tensor(keys)
+        batch = torch.arange(self.batch_size or 1, device=key.device)
+        mask = self.test(batch[:, None, None], query[None, :, None], key[None, None, :])
+        mask = mask.expand(len(batch), len(query), len(key))
+        return mask if self.batch_size else mask[0]
+
+    def cover(self, queries: range, keys: range) -> Cover:
+        """Say whether no pair, some pairs or all pairs of a rectangle are allowed.
+
+        The pairs are not visited, so the answer may be `SOME` for a rectangle that a closer look
+        would find empty or full; `NONE` and `ALL` are certain. With a batch axis they hold for
+        every sequence of the batch.
+
+        Args:
+            queries: a range of query positions, not empty, step 1.
+            keys: a range of key positions, not empty, step 1.
+        """
+        batch, query, key = torch.arange(self.batch_size or 1), as_span(queries), as_span(keys)
+        codes = self.cover_spans(batch, query, key)
+        low, high = int(codes.min()), int(codes.max())
+        return Cover(low) if low == high else Cover.SOME
+
+    def draw(self, num_queries: int, num_keys: int | None = None) -> str:
+        """Return a small drawing, a row per query; the last query stands at the last key."""
+        num_keys = num_queries if num_keys is None else num_keys
+        mask = self.allows(range(num_keys - num_queries, num_keys), range(num_keys))
+        drawings = mask if mask.dim() == 3 else mask[None]
+        return "\n\n".join(
+            "\n".join(" ".join("■" if allowed else "·" for allowed in row) for row in drawing)
+            for drawing in drawings.tolist()
+        )
+
+    def __and__(self, other: "Pattern") -> "Pattern":
+        return Both(self, _pattern(other, "&"))
+
+    def __or__(self, other: "Pattern") -> "Pattern":
+        return Either(self, _pattern(other, "|"))
+
+    def __invert__(self) -> "Pattern":
+        return Not(self)
+
+
+@dataclass(frozen=True)
+class Everyone(Pattern):
+    """Every position may look at every position."""
+
+    relative = True
+
+    def test(
+        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
+    ) -> Bool[Tensor, "..."]:
+        return query == query
+
+    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+        return super().cover_spans(batch, query, key).fill_(Cover.ALL)
+
+    def __repr__(self) -> str:
+        return "everyone()"
+
+
+def everyone() -> Pattern:
+    """Let every position look at every position.
+
+    >>> print(everyone().draw(4))
+    ■ ■ ■ ■
+    ■ ■ ■ ■
+    ■ ■ ■ ■
+    ■ ■ ■ ■
+    """
+    return Everyone()
+
+
+@dataclass(frozen=True)
+class Both(Pattern):
+    """Allow what both patterns allow."""
+
+    first: Pattern
+    second: Pattern
+
+    @property
+    def relative(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.first.relative and self.second.relative
+
+    @property
+    def batch_size(self) -> int | None:
+        return _common_batch(self.first, self.second)
+
+    def test(
+        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
+    ) -> Bool[Tensor, "..."]:
+        return self.first.test(batch, query, key) & self.second.test(batch, query, key)
+
+    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+        return torch.minimum(
+            self.first.cover_spans(batch, query, key), self.second.cover_spans(batch, query, key)
+        )
+
+    def check(self, batch: int, queries: range, num_keys: int) -> None:
+        self.first.check(batch, queries, num_keys)
+        self.second.check(batch, queries, num_keys)
+
+    def leaves(self) -> Iterator[Pattern]:
+        yield from self.first.leaves()
+        yield from self.second.leaves()
+
+    def within(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Pattern:
+        first, second = (p.within(batch, query, key) for p in (self.first, self.second))
+        if (first.cover_spans(batch, query, key) == Cover.ALL).all():
+            return second
+        if (second.cover_spans(batch, query, key) == Cover.ALL).all():
+            return first
+        return Both(first, second)
+
+    def __repr__(self) -> str:
+        return f"{_bracketed(self.first, Either)} & {_bracketed(self.second, Either, Both)}"
+
+
+@dataclass(frozen=True)
+class Either(Pattern):
+    """Allow what at least one of two patterns allows."""
+
+    first: Pattern
+    second: Pattern
+
+    @property
+    def relative(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.first.relative and self.second.relative
+
+    @property
+    def batch_size(self) -> int | None:
+        return _common_batch(self.first, self.second)
+
+    def test(
+        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
+    ) -> Bool[Tensor, "..."]:
+        return self.first.test(batch, query, key) | self.second.test(batch, query, key)
+
+    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+        return torch.maximum(
+            self.first.cover_spans(batch, query, key), self.second.cover_spans(batch, query, key)
+        )
+
+    def check(self, batch: int, queries: range, num_keys: int) -> None:
+        self.first.check(batch, queries, num_keys)
+        self.second.check(batch, queries, num_keys)
+
+    def leaves(self) -> Iterator[Pattern]:
+        yield from self.first.leaves()
+        yield from self.second.leaves()
+
+    def within(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Pattern:
+        first, second = (p.within(batch, query, key) for p in (self.first, self.second))
+        if (first.cover_spans(batch, query, key) == Cover.NONE).all():
+            return second
+        if (second.cover_spans(batch, query, key) == Cover.NONE).all():
+            return first
+        return Either(first, second)
+
+    def __repr__(self) -> str:
+        return f"{_bracketed(self.first, Both)} | {_bracketed(self.second, Either, Both)}"
+
+
+@dataclass(frozen=True)
+class Not(Pattern):
+    """Allow what a pattern does not."""
+
+    pattern: Pattern
+
+    @property
+    def relative(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.pattern.relative
+
+    @property
+    def batch_size(self) -> int | None:
+        return self.pattern.batch_size
+
+    def test(
+        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
+    ) -> Bool[Tensor, "..."]:
+        return ~self.pattern.test(batch, query, key)
+
+    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+        return Cover.ALL - self.pattern.cover_spans(batch, query, key)
+
+    def check(self, batch: int, queries: range, num_keys: int) -> None:
+        self.pattern.check(batch, queries, num_keys)
+
+    def leaves(self) -> Iterator[Pattern]:
+        return self.pattern.leaves()
+
+    def within(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Pattern:
+        return Not(self.pattern.within(batch, query, key))
+
+    def __repr__(self) -> str:
+        return f"~{_bracketed(self.pattern, Either, Both)}"
+
+
+def as_span(positions: range) -> Span:
+    """Return a range of positions as a span of one rectangle."""
+    if len(positions) == 0 or positions.step != 1:
+        raise ValueError(f"a span must be a range with step 1 that isn't empty, got {positions}")
+    return Span(torch.tensor(positions[0]), torch.tensor(positions[-1]))
+
+
+def codes(
+    none: Bool[Tensor, "..."], every: Bool[Tensor, "..."], batch: Int[Tensor, "..."]
+) -> Int8[Tensor, "..."]:
+    """Return cover codes from where a rectangle is empty and where it is full."""
+    found = 1 + every.to(torch.int8) - none.to(torch.int8)
+    return found.expand(torch.broadcast_shapes(found.shape, batch.shape))
+
+
+def _bracketed(pattern: Pattern, *kinds: type[Pattern]) -> str:
+    return f"({pattern!r})" if isinstance(pattern, kinds) else repr(pattern)
+
+
+def _common_batch(first: Pattern, second: Pattern) -> int | None:
+    a, b = first.batch_size, second.batch_size
+    if a is not None and b is not None and a != b:
+        raise ValueError(
+            f"patterns that are combined must have the same batch size, "
+            f"got {a} in {first!r} and {b} in {second!r}"
+        )
+    return b if a is None else a
+
+
+def _pattern(value: object, operator: str) -> Pattern:
+    if not isinstance(value, Pattern):
+        raise TypeError(
+            f"a pattern combines with {operator} only with another pattern, "
+            f"got {type(value).__name__}"
+        )
+    return value

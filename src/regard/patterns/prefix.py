@@ -1,0 +1,50 @@
+"""Looking at the beginning."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Int, Int8
+from torch import Tensor
+
+from regard.patterns.pattern import Pattern, Span, codes
+
+
+@dataclass(frozen=True)
+class Prefix(Pattern):
+    """Every position may look at the first `length` positions."""
+
+    length: int
+
+    def __post_init__(self) -> None:
+        if self.length < 0:
+            raise ValueError(f"prefix: length must be at least 0, got {self.length}")
+
+    def test(
+        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
+    ) -> Bool[Tensor, "..."]:
+        return key < self.length
+
+    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+        return codes(none=key.first >= self.length, every=key.last < self.length, batch=batch)
+
+    def __repr__(self) -> str:
+        return f"prefix({self.length})"
+
+
+def prefix(length: int) -> Pattern:
+    """Let every position look at the first `length` positions.
+
+    Together with `causal` it is the mask of a prefix language model, which reads its prompt in both
+    directions:
+
+    >>> from regard.patterns import causal
+    >>> print((causal() | prefix(3)).draw(5))
+    ■ ■ ■ · ·
+    ■ ■ ■ · ·
+    ■ ■ ■ · ·
+    ■ ■ ■ ■ ·
+    ■ ■ ■ ■ ■
+
+    Args:
+        length: how many positions belong to the prefix, at least 0.
+    """
+    return Prefix(length)

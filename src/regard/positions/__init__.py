@@ -1,0 +1,29 @@
+"""What order does to attention.
+
+Attention by itself does not know the order of its tokens. Order enters in one of three places:
+
+- added to the embeddings: `sinusoidal`, `Learned`;
+- as a rotation of queries and keys: `Rotary`;
+- as a change of the scores: anything that is a `Bias`, such as `alibi`, `Relative`, `softcap`
+  and `given`.
+"""
+
+from regard.positions.alibi import alibi
+from regard.positions.bias import Bias
+from regard.positions.given import given
+from regard.positions.learned import Learned
+from regard.positions.relative import Relative
+from regard.positions.rotary import Rotary
+from regard.positions.sinusoidal import sinusoidal
+from regard.positions.softcap import softcap
+
+__all__ = [
+    "Bias",
+    "Learned",
+    "Relative",
+    "Rotary",
+    "alibi",
+    "given",
+    "sinusoidal",
+    "softcap",
+]

@@ -1,0 +1,95 @@
+"""Attention with linear biases: the farther a key, the lower its score."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Alibi:
+    """Lower a score in proportion to the distance between query and key.
+
+    Made by `alibi`, which sets the slopes of the paper.
+
+    Args:
+        slopes: what one step of distance costs, for each head. Shape [heads].
+    """
+
+    slopes: Float[Tensor, "heads"]
+
+    @property
+    def additive(self) -> bool:
+        """True: the distance does not depend on the score."""
+        return True
+
+    @property
+    def relative(self) -> bool:
+        """True: the distance is all that counts."""
+        return True
+
+    @property
+    def batch_size(self) -> None:
+        """None: the same for all sequences."""
+        return None
+
+    @property
+    def num_heads(self) -> int:
+        """The number of slopes."""
+        return self.slopes.shape[0]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The slopes."""
+        return (self.slopes,)
+
+    def adjust(
+        self,
+        scores: Float[Tensor, "*#pairs"],
+        batch: Int[Tensor, "*#pairs"],
+        head: Int[Tensor, "*#pairs"],
+        query: Int[Tensor, "*#pairs"],
+        key: Int[Tensor, "*#pairs"],
+    ) -> Float[Tensor, "..."]:
+        """Return `scores - slope_of_head * |query - key|`; see `Bias.adjust`."""
+        # bfloat16 cannot tell 256 from 257: distances are multiplied in float32 or better.
+        exact = torch.promote_types(scores.dtype, torch.float32)
+        penalty = self.slopes[head].to(exact) * (query - key).abs().to(exact)
+        return (scores.to(exact) - penalty).to(scores.dtype)
+
+
+def alibi(num_heads: int, *, device: torch.device | str | None = None) -> Alibi:
+    """Bias scores by distance, with a slope for each head (Press et al., 2022).
+
+        score(i, j)  ->  score(i, j) - slope_h * |i - j|
+
+    For n heads, n a power of two, the slopes are 2^(-8/n), 2^(-16/n), ..., 2^-8. For other n they
+    are those of the next lower power of two m, followed by the first, third, fifth, ... slope of
+    2m heads until there are n. Keys after the query count by their distance as well, so the bias
+    serves causal and bidirectional attention alike.
+
+    Args:
+        num_heads: number of query heads.
+        device: where the slopes lie; the default device if None.
+
+    Returns:
+        A `Bias` with one slope for each head.
+
+    Raises:
+        ValueError: if `num_heads` is not positive.
+
+    >>> alibi(4).slopes
+    tensor([0.2500, 0.0625, 0.0156, 0.0039])
+    >>> alibi(3).slopes
+    tensor([0.0625, 0.0039, 0.2500])
+    """
+    if num_heads < 1:
+        raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+    power = 1 << (num_heads.bit_length() - 1)
+    slopes = _geometric(power) + _geometric(2 * power)[::2][: num_heads - power]
+    return Alibi(torch.tensor(slopes, dtype=torch.float32, device=device))
+
+
+def _geometric(count: int) -> list[float]:
+    return [2.0 ** (-8.0 * (index + 1) / count) for index in range(count)]

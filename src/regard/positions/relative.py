@@ -1,0 +1,159 @@
+"""Learned biases for buckets of distances, after T5."""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+class Relative(nn.Module):
+    """Learn a bias for each head and each bucket of distances (Raffel et al., 2020).
+
+        score(i, j)  ->  score(i, j) + table[bucket_of(j - i), head]
+
+    Near distances have a bucket each, farther ones share buckets that widen with the distance, and
+    all distances from `max_distance` on share the last; `bucket_of` has the rule. The table starts
+    at zero: a new module has no preference for any distance. It has the layout of the embedding
+    `relative_attention_bias` in T5's checkpoints.
+
+    The module is a `Bias`, to be given to attention; it has no `forward`.
+
+    Args:
+        num_heads: number of query heads.
+        num_buckets: number of rows of the table, even if `bidirectional`.
+        max_distance: distance from which on all share one bucket.
+        bidirectional: whether keys after the query have buckets of their own, half of them all. If
+            not, they share the bucket of distance 0.
+
+    Raises:
+        ValueError: if `num_heads` is not positive, or the buckets cannot be laid out.
+
+    >>> bias = Relative(num_heads=2, num_buckets=8, max_distance=16)
+    >>> bias.table.shape
+    torch.Size([8, 2])
+    """
+
+    table: nn.Parameter
+
+    def __init__(
+        self,
+        num_heads: int,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+    ) -> None:
+        super().__init__()
+        if num_heads < 1:
+            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        _layout(num_buckets, max_distance, bidirectional)
+        self.num_heads = num_heads
+        self.num_buckets = num_buckets
+        self.max_distance = max_distance
+        self.bidirectional = bidirectional
+        self.table = nn.Parameter(torch.zeros(num_buckets, num_heads))
+
+    @property
+    def additive(self) -> bool:
+        """True: the table does not depend on the scores."""
+        return True
+
+    @property
+    def relative(self) -> bool:
+        """True: the distance is all that counts."""
+        return True
+
+    @property
+    def batch_size(self) -> None:
+        """None: the same for all sequences."""
+        return None
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The table."""
+        return (self.table,)
+
+    def adjust(
+        self,
+        scores: Float[Tensor, "*#pairs"],
+        batch: Int[Tensor, "*#pairs"],
+        head: Int[Tensor, "*#pairs"],
+        query: Int[Tensor, "*#pairs"],
+        key: Int[Tensor, "*#pairs"],
+    ) -> Float[Tensor, "..."]:
+        """Return `scores + table[bucket_of(key - query), head]`; see `Bias.adjust`."""
+        bucket = bucket_of(
+            key - query,
+            num_buckets=self.num_buckets,
+            max_distance=self.max_distance,
+            bidirectional=self.bidirectional,
+        )
+        # Spelled out, because promotion would let the dtype of a tensor of no dimensions go.
+        exact = torch.promote_types(scores.dtype, self.table.dtype)
+        return (scores.to(exact) + self.table[bucket, head].to(exact)).to(scores.dtype)
+
+    def extra_repr(self) -> str:
+        """Describe the module in its printed form."""
+        return (
+            f"num_heads={self.num_heads}, num_buckets={self.num_buckets}, "
+            f"max_distance={self.max_distance}, bidirectional={self.bidirectional}"
+        )
+
+
+def bucket_of(
+    distance: Int[Tensor, "*pairs"],
+    *,
+    num_buckets: int = 32,
+    max_distance: int = 128,
+    bidirectional: bool = True,
+) -> Int[Tensor, "*pairs"]:
+    """Sort distances into buckets: fine ones near by, coarse ones far away.
+
+    Of the n buckets of one direction, the first n // 2 hold the distances 0, 1, ..., n // 2 - 1.
+    The others divide the way from there to `max_distance` evenly on a logarithmic scale, and the
+    last one also holds everything beyond.
+
+    Args:
+        distance: position of the key minus position of the query, of any shape.
+        num_buckets: number of buckets in all, even if `bidirectional`.
+        max_distance: distance from which on all share one bucket.
+        bidirectional: whether keys after the query take the upper half of the buckets. If not, they
+            fall into bucket 0.
+
+    Returns:
+        The bucket of each distance, 0 to `num_buckets - 1`, in the shape of `distance`.
+
+    Raises:
+        ValueError: if the buckets cannot be laid out.
+
+    >>> bucket_of(torch.tensor([-100, -9, -2, -1, 0, 1, 2, 9]), num_buckets=8, max_distance=16)
+    tensor([3, 3, 2, 1, 0, 5, 6, 7])
+    """
+    side, exact = _layout(num_buckets, max_distance, bidirectional)
+    steps = distance.abs() if bidirectional else (-distance).clamp(min=0)
+    # The clamp keeps log(0) out of the branch that `where` throws away. The arithmetic is in
+    # float32 because checkpoints were trained with its buckets.
+    octaves = torch.log(steps.clamp(min=exact).to(torch.float32) / exact)
+    coarse = exact + (octaves / math.log(max_distance / exact) * (side - exact)).to(distance.dtype)
+    bucket = torch.where(steps < exact, steps, coarse.clamp(max=side - 1))
+    return bucket + side * (distance > 0).to(distance.dtype) if bidirectional else bucket
+
+
+def _layout(num_buckets: int, max_distance: int, bidirectional: bool) -> tuple[int, int]:
+    """Return the number of buckets of one direction, and of those that hold one distance each."""
+    if bidirectional and num_buckets % 2:
+        raise ValueError(f"num_buckets must be even when bidirectional, got {num_buckets}")
+    least = 4 if bidirectional else 2
+    if num_buckets < least:
+        raise ValueError(
+            f"num_buckets must be at least {least} when bidirectional is {bidirectional}, "
+            f"got {num_buckets}"
+        )
+    side = num_buckets // 2 if bidirectional else num_buckets
+    exact = side // 2
+    if max_distance <= exact:
+        raise ValueError(
+            f"max_distance must be greater than {exact}, the number of distances with a bucket "
+            f"each, got {max_distance}"
+        )
+    return side, exact

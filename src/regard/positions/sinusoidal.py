@@ -1,0 +1,54 @@
+"""Waves of many lengths, added to embeddings."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def sinusoidal(
+    positions: int | Int[Tensor, "..."],
+    dim: int,
+    *,
+    base: float = 10_000.0,
+    dtype: torch.dtype = torch.float32,
+) -> Float[Tensor, "... {dim}"]:
+    """Encode positions as sines and cosines (Vaswani et al., 2017).
+
+        encoding[p, 2i]     = sin(p / base^(2i / dim))
+        encoding[p, 2i + 1] = cos(p / base^(2i / dim))
+
+    There is no table, so any position has an encoding. It is computed in float64 and rounded once.
+
+    Args:
+        positions: how many positions, counted from 0, or an integer tensor [...] of positions.
+        dim: size of the encoding, even.
+        base: ratio of the longest wave to the shortest, almost: the longest has a period of nearly
+            2 pi * base positions.
+        dtype: floating dtype of the result.
+
+    Returns:
+        The encodings [..., dim], on the device of `positions`.
+
+    Raises:
+        ValueError: if `dim` is not a positive even number, `base` is not positive, or `positions`
+            is a negative number or not of integers.
+
+    >>> sinusoidal(3, 4)
+    tensor([[ 0.0000,  1.0000,  0.0000,  1.0000],
+            [ 0.8415,  0.5403,  0.0100,  0.9999],
+            [ 0.9093, -0.4161,  0.0200,  0.9998]])
+    """
+    if dim < 2 or dim % 2:
+        raise ValueError(f"dim must be a positive even number, got {dim}")
+    if not base > 0:
+        raise ValueError(f"base must be positive, got {base}")
+    if isinstance(positions, int):
+        if positions < 0:
+            raise ValueError(f"positions must be at least 0 when it is a number, got {positions}")
+        positions = torch.arange(positions)
+    if positions.is_floating_point() or positions.is_complex() or positions.dtype == torch.bool:
+        raise ValueError(f"positions must be of integers, got {positions.dtype}")
+    exponents = torch.arange(0, dim, 2, dtype=torch.float64, device=positions.device) / dim
+    angles = positions.to(torch.float64)[..., None] / base**exponents
+    waves = torch.stack([angles.sin(), angles.cos()], dim=-1)
+    return waves.flatten(start_dim=-2).to(dtype)

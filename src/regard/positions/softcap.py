@@ -1,0 +1,88 @@
+"""A soft limit on attention scores."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Softcap:
+    """Keep scores between -cap and cap.
+
+    Args:
+        cap: the limit, positive and finite.
+
+    Raises:
+        ValueError: if `cap` is not positive and finite.
+    """
+
+    cap: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.cap) and self.cap > 0):
+            raise ValueError(f"cap must be positive and finite, got {self.cap}")
+
+    @property
+    def additive(self) -> bool:
+        """False: what is added depends on the score."""
+        return False
+
+    @property
+    def relative(self) -> bool:
+        """True: positions do not count at all."""
+        return True
+
+    @property
+    def batch_size(self) -> None:
+        """None: the same for all sequences."""
+        return None
+
+    @property
+    def num_heads(self) -> None:
+        """None: the same for all heads."""
+        return None
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """None are read."""
+        return ()
+
+    def adjust(
+        self,
+        scores: Float[Tensor, "*#pairs"],
+        batch: Int[Tensor, "*#pairs"],
+        head: Int[Tensor, "*#pairs"],
+        query: Int[Tensor, "*#pairs"],
+        key: Int[Tensor, "*#pairs"],
+    ) -> Float[Tensor, "..."]:
+        """Return `cap * tanh(scores / cap)`, whatever the pair; see `Bias.adjust`."""
+        # Rounding once, at the end, keeps half precision from rounding three times.
+        exact = torch.promote_types(scores.dtype, torch.float32)
+        return (self.cap * torch.tanh(scores.to(exact) / self.cap)).to(scores.dtype)
+
+
+def softcap(cap: float) -> Softcap:
+    """Bound scores smoothly: small ones stay as they are, none gets beyond the cap.
+
+        score  ->  cap * tanh(score / cap)
+
+    Order plays no part in it. It stands among the biases because it, too, changes scores one by
+    one.
+
+    Args:
+        cap: the limit, positive and finite; Gemma 2 has 50.
+
+    Returns:
+        A `Bias`, the same for all heads.
+
+    Raises:
+        ValueError: if `cap` is not positive and finite.
+
+    >>> zero = torch.tensor(0)
+    >>> softcap(50.0).adjust(torch.tensor([1.0, 50.0, 1000.0]), zero, zero, zero, zero)
+    tensor([ 0.9999, 38.0797, 50.0000])
+    """
+    return Softcap(cap)
