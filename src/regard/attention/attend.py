@@ -4,7 +4,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention.call import checked_call
-from regard.attention.plan import BACKENDS, Plan, planned
+from regard.attention.plan import Plan, planned, run
 from regard.patterns import Pattern
 from regard.positions import Bias
 
@@ -55,8 +55,7 @@ def attend(
     torch.Size([2, 4, 100, 16])
     """
     call = checked_call(query, key, value, pattern, bias, scale, dropout, positions)
-    chosen = planned(call, False, backend).backend
-    return BACKENDS[chosen].run(call, False)[0]
+    return run(call, False, backend)[0]
 
 
 def attend_with_lse(
@@ -88,8 +87,7 @@ def attend_with_lse(
     tensor([[[1., 2., 3., 4.]]])
     """
     call = checked_call(query, key, value, pattern, bias, scale, dropout, positions)
-    chosen = planned(call, True, backend).backend
-    output, lse = BACKENDS[chosen].run(call, True)
+    output, lse = run(call, True, backend)
     assert lse is not None
     return output, lse
 

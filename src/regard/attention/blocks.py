@@ -61,7 +61,7 @@ def backward_layout(call: Call) -> Layout:
 
 
 def _layout(call: Call, block: int) -> Layout:
-    pattern, first = call.simple_pattern, call.first_position
+    pattern, first = call.pattern, call.first_position
     if first is None:
         return layout(pattern, call.query_positions, call.num_keys, block=block)
     return consecutive_layout(pattern, first, call.num_queries, call.num_keys, block)

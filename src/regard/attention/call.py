@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.patterns import Cover, Pattern, everyone
+from regard.patterns import Pattern, everyone
 from regard.patterns.causal import Causal
-from regard.patterns.pattern import Everyone, Span
+from regard.patterns.pattern import Everyone
 from regard.positions import Bias, given
 
 
@@ -87,12 +87,8 @@ class Call:
         if isinstance(self.pattern, Causal) and self.first_position is not None:
             # The usual case, told apart without tensors so that torch.compile can follow.
             return everyone() if self.first_position >= self.num_keys - 1 else self.pattern
-        query = Span(self.query_positions.min(), self.query_positions.max())
-        key = Span(torch.tensor(0), torch.tensor(self.num_keys - 1))
-        batch = torch.arange(self.pattern.batch_size or 1)
-        simple = self.pattern.within(batch, query, key)
-        cover = simple.cover_spans(batch, query, key)
-        return everyone() if bool((cover == Cover.ALL).all()) else simple
+        low, high = int(self.query_positions.min()), int(self.query_positions.max())
+        return self.pattern.simplified(range(low, high + 1), self.num_keys)
 
     @property
     def is_dense(self) -> bool:

@@ -1,7 +1,7 @@
 """PyTorch's FlexAttention, compiled for the pattern and the bias."""
 
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -10,8 +10,9 @@ from torch import Tensor
 
 from regard.attention.call import Call
 from regard.patterns import Cover
+from regard.patterns.memory import remembered
 from regard.patterns.neighbours import Neighbours
-from regard.patterns.pattern import Everyone, Pattern, Span
+from regard.patterns.pattern import Span
 
 BLOCK = 128
 """Rows and columns of a block, as FlexAttention's kernels expect them."""
@@ -74,27 +75,20 @@ def block_mask(call: Call) -> Any:
 
     The blocks are found by `cover`; only those that it leaves open are tested pair by pair.
     """
-    pattern, device = call.simple_pattern, call.query.device
-    if isinstance(pattern, Everyone):
+    if call.is_dense:
         return None
     first = call.first_position
     if first is None:
-        return _block_mask(pattern, call.query_positions, call.num_keys, device)
-    return _consecutive_block_mask(pattern, first, call.num_queries, call.num_keys, device)
+        return _block_mask(call)
+    name = ("block mask", first, call.num_queries, call.num_keys, call.query.device)
+    return remembered(call.pattern, name, lambda: _block_mask(call))
 
 
-@lru_cache(maxsize=64)
-def _consecutive_block_mask(
-    pattern: Pattern, first: int, num_queries: int, num_keys: int, device: torch.device
-) -> Any:
-    return _block_mask(pattern, torch.arange(first, first + num_queries), num_keys, device)
-
-
-def _block_mask(
-    pattern: Pattern, query_positions: Tensor, num_keys: int, device: torch.device
-) -> Any:
+def _block_mask(call: Call) -> Any:
     from torch.nn.attention.flex_attention import BlockMask
 
+    pattern, query_positions = call.simple_pattern, call.query_positions
+    num_keys, device = call.num_keys, call.query.device
     batch = torch.arange(pattern.batch_size or 1)[:, None, None]
     query = Span(*(end[None, :, None] for end in _block_ends(query_positions)))
     key = Span(*(end[None, None, :] for end in _block_ends(torch.arange(num_keys))))

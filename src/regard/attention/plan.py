@@ -57,6 +57,15 @@ class Plan:
         )
 
 
+def run(call: Call, lse: bool, backend: str) -> tuple[Tensor, Tensor | None]:
+    """Run a call on the backend that is planned for it."""
+    name = planned(call, lse, backend).backend
+    if not call.num_queries or not call.num_keys:
+        # Nothing is looked at, and no kernel need be asked.
+        name = "reference"
+    return BACKENDS[name].run(call, lse)
+
+
 def planned(call: Call, lse: bool, backend: str) -> Plan:
     """Choose the backend for a call, or check that the named one can serve it.
 
@@ -74,9 +83,11 @@ def planned(call: Call, lse: bool, backend: str) -> Plan:
     problem = BACKENDS[name].obstacle(call, lse)
     if problem:
         raise ValueError(f'backend "{name}" can\'t serve this call: {problem}')
-    density = 1.0 if name in ("reference", "fused") else _density(call)
-    if name == "fused" and fused.kernel_masks(call):
-        density = (call.num_keys + 1) / (2 * max(call.num_keys, 1))
+    if name in ("blocks", "flex"):
+        density = _density(call)
+    else:
+        half = name == "fused" and fused.kernel_masks(call)
+        density = (call.num_keys + 1) / (2 * call.num_keys) if half else 1.0
     width = call.key.shape[-1] + call.value.shape[-1]
     pairs = call.batch * call.num_heads * call.num_queries * call.num_keys
     return Plan(name, reason, density, 2.0 * width * pairs * density)
@@ -84,6 +95,8 @@ def planned(call: Call, lse: bool, backend: str) -> Plan:
 
 def _choose(call: Call, lse: bool) -> tuple[str, str]:
     pairs = call.num_queries * call.num_keys
+    if not pairs:
+        return "reference", "there is nothing to look at"
     if call.dropout:
         return "fused", "it is the only fused kernel with dropout"
     if call.bias is not None and not call.bias.additive:

@@ -6,13 +6,13 @@ same too, the strip carries that one mask. A window is a single strip, but for i
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from regard.patterns.descent import KEY_BLOCK, Runs, descend
+from regard.patterns.memory import remembered
 from regard.patterns.parts import parts
 from regard.patterns.pattern import Cover, Lattice, Pattern, Span
 from regard.patterns.strips import Rows, Strip
@@ -54,6 +54,9 @@ def layout(
         num_keys: the number of keys.
         block: how many queries make a block.
     """
+    if len(query_positions) and num_keys:
+        low, high = int(query_positions.min()), int(query_positions.max())
+        pattern = pattern.simplified(range(low, high + 1), num_keys)
     strips: list[Strip] = []
     touched = torch.zeros(pattern.batch_size or 1, len(query_positions), dtype=torch.bool)
     started = torch.zeros_like(touched)
@@ -69,13 +72,16 @@ def layout(
     return Layout(tuple(strips), query_positions, bool(started.all()))
 
 
-@lru_cache(maxsize=64)
 def consecutive_layout(
     pattern: Pattern, first_position: int, num_queries: int, num_keys: int, block: int
 ) -> Layout:
     """Return the layout for queries that stand one after the other, from memory where possible."""
-    positions = torch.arange(first_position, first_position + num_queries)
-    return layout(pattern, positions, num_keys, block=block)
+
+    def make() -> Layout:
+        positions = torch.arange(first_position, first_position + num_queries)
+        return layout(pattern, positions, num_keys, block=block)
+
+    return remembered(pattern, ("layout", first_position, num_queries, num_keys, block), make)
 
 
 def _strips(

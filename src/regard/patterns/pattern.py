@@ -96,6 +96,21 @@ class Pattern(ABC):
         """Return a pattern that agrees with this one on the rectangles, simpler if possible."""
         return self
 
+    def simplified(self, queries: range, num_keys: int) -> "Pattern":
+        """Return the pattern without the members that make no difference here.
+
+        Args:
+            queries: the lowest to the highest position of a query, not empty.
+            num_keys: the number of keys, at least 1.
+        """
+        batch, query, key = self._rectangle(queries, range(num_keys))
+        simple = self.within(batch, query, key)
+        cover = simple.cover_spans(batch, query, key)
+        return Everyone() if bool((cover == Cover.ALL).all()) else simple
+
+    def _rectangle(self, queries: range, keys: range) -> tuple[Tensor, Span, Span]:
+        return torch.arange(self.batch_size or 1), as_span(queries), as_span(keys)
+
     def allows(
         self,
         queries: Sequence[int] | Int[Tensor, "queries"],
@@ -127,8 +142,7 @@ class Pattern(ABC):
             queries: a range of query positions, not empty, step 1.
             keys: a range of key positions, not empty, step 1.
         """
-        batch, query, key = torch.arange(self.batch_size or 1), as_span(queries), as_span(keys)
-        codes = self.cover_spans(batch, query, key)
+        codes = self.cover_spans(*self._rectangle(queries, keys))
         low, high = int(codes.min()), int(codes.max())
         return Cover(low) if low == high else Cover.SOME
 

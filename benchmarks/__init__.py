@@ -1,0 +1,1 @@
+"""One command a benchmark: `python -m benchmarks.NAME`, with `--json` one line a figure."""

@@ -1,0 +1,73 @@
+"""Timing side by side, and one way to print what was found."""
+
+import gc
+import json
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number, and what was aimed at.
+
+    `aim` is a bound that the value should keep: "≤ 1.03", "≥ 16", or empty.
+    """
+
+    name: str
+    value: float
+    unit: str
+    aim: str = ""
+    note: str = ""
+
+    @property
+    def reached(self) -> bool | None:
+        if not self.aim:
+            return None
+        sign, bound = self.aim.split()
+        return self.value <= float(bound) if sign == "≤" else self.value >= float(bound)
+
+
+def interleaved(rounds: int, **contenders: Callable[[], object]) -> dict[str, float]:
+    """Return the best time of each contender in seconds, all of them run in turn in every round.
+
+    Machines are noisy and their speed drifts: what is to be compared must run side by side.
+    """
+    best = dict.fromkeys(contenders, float("inf"))
+    for contender in contenders.values():
+        contender()
+    for _ in range(rounds):
+        for name, contender in contenders.items():
+            gc.collect()
+            start = time.perf_counter()
+            contender()
+            best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def machine() -> str:
+    """Say on what the figures were measured."""
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo") as lines:
+            model = next(x.split(":")[1].strip() for x in lines if x.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return (
+        f"{model}, {torch.get_num_threads()} threads, "
+        f"{torch.backends.cpu.get_cpu_capability()}, Python {platform.python_version()}, "
+        f"torch {torch.__version__}"
+    )
+
+
+def report(figure: Figure, *, as_json: bool) -> None:
+    """Print a figure as soon as it is known: a row of a table, or one line of JSON."""
+    if as_json:
+        print(json.dumps({**asdict(figure), "reached": figure.reached}, ensure_ascii=False))
+        return
+    verdict = {None: "", True: "reached", False: "not reached"}[figure.reached]
+    value = f"{figure.value:.4g} {figure.unit}"
+    print(f"{figure.name:<66} {value:>12}  {figure.aim:<8} {verdict:<12} {figure.note}", flush=True)

@@ -1,0 +1,186 @@
+"""`attend` against bare PyTorch, compiled FlexAttention and the package local-attention.
+
+    python -m benchmarks.attend [--json] [--only dense window sparse million growth]
+
+float32, 1 × 8 heads × 64; ratios are measured side by side in one run, the best of several rounds.
+"""
+
+import argparse
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+import regard
+from benchmarks._measure import Figure, interleaved, machine, report
+
+HEADS, DIM = 8, 64
+LONG = 16_384
+WINDOW = regard.causal() & regard.window(before=255)
+SPARSE = regard.causal() & (regard.window(before=63) | regard.columns(every=64))
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def main() -> None:
+    parts = {"dense": dense, "window": window, "sparse": sparse, "million": million}
+    parts["growth"] = growth
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--json", action="store_true", help="print one line of JSON a figure")
+    parser.add_argument("--only", nargs="+", choices=parts, default=list(parts), metavar="PART")
+    arguments = parser.parse_args()
+    if not arguments.json:
+        print(machine())
+    for name in arguments.only:
+        for figure in parts[name]():
+            report(figure, as_json=arguments.json)
+
+
+def dense() -> Iterator[Figure]:
+    """What `attend` adds to the kernel that it calls."""
+    for length, rounds in ((2_048, 20), (8_192, 5)):
+        for name, pattern in (("dense", None), ("causal", regard.causal())):
+            ours = _attend(pattern)
+            theirs = _sdpa(is_causal=pattern is not None)
+            for what, times in _both_ways(length, rounds, ours=ours, theirs=theirs):
+                ratio = times["ours"] / times["theirs"]
+                yield Figure(f"{name} {length:,} {what}: time over bare SDPA", ratio, "×", "≤ 1.03")
+
+
+def window() -> Iterator[Figure]:
+    """A window of 256 keys, against all of the past and against others with the same window."""
+    name = f"window of 256 at {LONG:,}"
+    _check_same(_attend(WINDOW), _local_attention())
+    contenders = {"ours": _attend(WINDOW), "past": _sdpa(is_causal=True)}
+    forward = contenders | {"flex": _flex(), "local": _local_attention()}
+    with torch.no_grad():
+        inputs = _inputs(LONG)
+        times = interleaved(5, **{k: _bound(f, inputs) for k, f in forward.items()})
+    ours = times["ours"]
+    yield Figure(f"{name} forward: faster than causal SDPA", times["past"] / ours, "×", "≥ 16")
+    yield Figure(f"{name} forward: faster than FlexAttention", times["flex"] / ours, "×", "≥ 1")
+    yield Figure(f"{name} forward: faster than local-attention", times["local"] / ours, "×")
+    both = contenders | {"local": _local_attention()}
+    times = interleaved(3, **_trained(LONG, both))
+    ours = times["ours"]
+    yield Figure(f"{name} both passes: faster than causal SDPA", times["past"] / ours, "×", "≥ 12")
+    faster = times["local"] / ours
+    yield Figure(f"{name} both passes: faster than local-attention", faster, "×", "≥ 3")
+
+
+def sparse() -> Iterator[Figure]:
+    """64 neighbours and every 64th position."""
+    name = f"64 near and every 64th at {LONG:,}"
+    contenders = {"ours": _attend(SPARSE), "past": _sdpa(is_causal=True)}
+    for what, times in _both_ways(LONG, 3, **contenders):
+        aim = "≥ 10" if what == "both passes" else ""
+        ratio = times["past"] / times["ours"]
+        yield Figure(f"{name} {what}: faster than causal SDPA", ratio, "×", aim)
+
+
+def million() -> Iterator[Figure]:
+    """One forward pass over 1,048,576 positions, in a process of its own to see its memory."""
+    code = "from benchmarks.attend import one_million; one_million()"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    seconds, gigabytes = map(float, run.stdout.split())
+    name = "window of 256 at 1,048,576, one head, forward"
+    yield Figure(f"{name}: time", seconds, "s")
+    yield Figure(f"{name}: peak extra memory", gigabytes, "GB", "≤ 4")
+
+
+def one_million() -> None:
+    query, key, value = (torch.randn(1, 1, 1 << 20, DIM) for _ in range(3))
+    pattern = regard.window(before=255)
+    with torch.no_grad():
+        small = (x[:, :, :4096] for x in (query, key, value))
+        regard.attend(*small, pattern=pattern)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        start = time.perf_counter()
+        regard.attend(query, key, value, pattern=pattern)
+        seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(seconds, (peak - before) * 1024 / 1e9)
+
+
+def growth() -> Iterator[Figure]:
+    """Time a token as sequences grow."""
+    attention = _attend(WINDOW)
+    lengths = [4_096, 16_384, 65_536, 262_144]
+    with torch.no_grad():
+        contenders = {str(n): _bound(attention, _inputs(n)) for n in lengths}
+        times = interleaved(5, **contenders)
+    each = {n: times[str(n)] / n * 1e6 for n in lengths}
+    for length, microseconds in each.items():
+        yield Figure(f"window of 256 at {length:,} forward: time a token", microseconds, "µs")
+    spread = max(each.values()) / min(each.values())
+    yield Figure("window of 256: slowest over fastest time a token", spread, "×", "≤ 1.25")
+
+
+def _inputs(length: int, *, train: bool = False) -> list[Tensor]:
+    torch.manual_seed(0)
+    shape = (1, HEADS, length, DIM)
+    return [torch.randn(shape, requires_grad=train) for _ in range(3)]
+
+
+def _bound(attention: Attention, inputs: list[Tensor]) -> Callable[[], Tensor]:
+    return lambda: attention(*inputs)
+
+
+def _trained(length: int, contenders: dict[str, Attention]) -> dict[str, Callable[[], object]]:
+    inputs = _inputs(length, train=True)
+    upstream = torch.randn(1, HEADS, length, DIM)
+
+    def run(attention: Attention) -> Callable[[], object]:
+        return lambda: torch.autograd.grad(attention(*inputs), inputs, upstream)
+
+    return {name: run(attention) for name, attention in contenders.items()}
+
+
+def _both_ways(
+    length: int, rounds: int, **contenders: Attention
+) -> Iterator[tuple[str, dict[str, float]]]:
+    with torch.no_grad():
+        inputs = _inputs(length)
+        bound = {name: _bound(attention, inputs) for name, attention in contenders.items()}
+        yield "forward", interleaved(rounds, **bound)
+    yield "both passes", interleaved(rounds, **_trained(length, contenders))
+
+
+def _attend(pattern: regard.patterns.Pattern | None) -> Attention:
+    return lambda query, key, value: regard.attend(query, key, value, pattern=pattern)
+
+
+def _sdpa(*, is_causal: bool) -> Attention:
+    return lambda *inputs: scaled_dot_product_attention(*inputs, is_causal=is_causal)
+
+
+def _flex() -> Attention:
+    return lambda *inputs: regard.attend(*inputs, pattern=WINDOW, backend="flex")
+
+
+def _local_attention() -> Attention:
+    from local_attention import LocalAttention
+
+    local = LocalAttention(
+        window_size=255,
+        causal=True,
+        look_backward=1,
+        exact_windowsize=True,
+        autopad=True,
+        use_rotary_pos_emb=False,
+    )
+    return lambda *inputs: local(*inputs)
+
+
+def _check_same(one: Attention, other: Attention) -> None:
+    """Make sure that what is compared is the same attention."""
+    inputs = _inputs(1_024)
+    torch.testing.assert_close(one(*inputs), other(*inputs), rtol=1e-4, atol=1e-4)
+
+
+if __name__ == "__main__":
+    main()
