@@ -1,12 +1,20 @@
 """`attend`: one meaning of attention, whichever kernel computes it."""
 
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention.call import checked_call
 from regard.attention.plan import Plan, planned, run
 from regard.patterns import Pattern
+from regard.patterns.causal import Causal
+from regard.patterns.pattern import Everyone
 from regard.positions import Bias
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def attend(
@@ -54,8 +62,11 @@ def attend(
     >>> regard.attend(x, x, x, pattern=regard.causal() & regard.window(before=9)).shape
     torch.Size([2, 4, 100, 16])
     """
-    call = checked_call(query, key, value, pattern, bias, scale, dropout, positions)
-    return run(call, False, backend)[0]
+    arguments = (query, key, value, pattern, bias, scale, dropout, positions)
+    plain = pattern is None or isinstance(pattern, Everyone | Causal)
+    if not (plain and bias is None and backend in ("auto", "fused")):
+        return _uncompiled(_attend)(arguments, False, backend)[0]
+    return _attend(arguments, False, backend)[0]
 
 
 def attend_with_lse(
@@ -86,8 +97,8 @@ def attend_with_lse(
     >>> regard.attend_with_lse(x, x, x, pattern=regard.causal())[1].exp()
     tensor([[[1., 2., 3., 4.]]])
     """
-    call = checked_call(query, key, value, pattern, bias, scale, dropout, positions)
-    output, lse = run(call, True, backend)
+    arguments = (query, key, value, pattern, bias, scale, dropout, positions)
+    output, lse = _uncompiled(_attend)(arguments, True, backend)
     assert lse is not None
     return output, lse
 
@@ -117,3 +128,14 @@ def plan(
     """
     call = checked_call(query, key, value, pattern, bias, scale, dropout, positions)
     return planned(call, lse, backend)
+
+
+def _attend(arguments: Any, lse: bool, backend: str) -> tuple[Tensor, Tensor | None]:
+    return run(checked_call(*arguments), lse, backend)
+
+
+def _uncompiled(function: Function) -> Function:
+    """Keep `torch.compile` out of a function: it would trace how a pattern is laid out."""
+    if not torch.compiler.is_compiling():
+        return function
+    return cast(Function, torch.compiler.disable(function))

@@ -1,9 +1,5 @@
 """Only the blocks that the pattern allows, each part of a fused call, joined by log-sum-exp."""
 
-from collections.abc import Callable
-from typing import cast
-
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -34,17 +30,7 @@ def obstacle(call: Call, lse: bool) -> str | None:
 def run(
     call: Call, lse: bool
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
-    """Return the output of attention and the log-sum-exp of each row.
-
-    `torch.compile` leaves this as it is: what stands before and after it is compiled apart.
-    """
-    if torch.compiler.is_compiling():
-        uncompiled = cast(Callable[[Call], tuple[Tensor, Tensor]], torch.compiler.disable(_run))
-        return uncompiled(call)
-    return _run(call)
-
-
-def _run(call: Call) -> tuple[Tensor, Tensor]:
+    """Return the output of attention and the log-sum-exp of each row."""
     return attend_joined(call, Work(forward_layout(call), lambda: backward_layout(call)))
 
 

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -23,6 +22,7 @@ class Call:
         key: [batch, key_heads, keys, key_dim]; heads is a multiple of key_heads.
         value: [batch, key_heads, keys, value_dim].
         pattern: who may look at whom.
+        simple_pattern: the pattern without the members that make no difference to this call.
         bias: what order does to a score, or None.
         scale: the factor on the scores.
         dropout: the share of the weights that is dropped.
@@ -35,6 +35,7 @@ class Call:
     key: Float[Tensor, "batch key_heads keys key_dim"]
     value: Float[Tensor, "batch key_heads keys value_dim"]
     pattern: Pattern
+    simple_pattern: Pattern
     bias: Bias | None
     scale: float
     dropout: float
@@ -71,24 +72,13 @@ class Call:
         """The type in which scores are summed up, and so the type of the log-sum-exp."""
         return torch.float64 if self.query.dtype == torch.float64 else torch.float32
 
-    @cached_property
+    @property
     def query_positions(self) -> Int[Tensor, "queries"]:
         """Where the queries stand among the keys, on the CPU."""
         if self.listed_positions is not None:
             return self.listed_positions
         assert self.first_position is not None
         return torch.arange(self.first_position, self.first_position + self.num_queries)
-
-    @cached_property
-    def simple_pattern(self) -> Pattern:
-        """The pattern without the members that make no difference to this call."""
-        if isinstance(self.pattern, Everyone) or not self.num_queries or not self.num_keys:
-            return everyone()
-        if isinstance(self.pattern, Causal) and self.first_position is not None:
-            # The usual case, told apart without tensors so that torch.compile can follow.
-            return everyone() if self.first_position >= self.num_keys - 1 else self.pattern
-        low, high = int(self.query_positions.min()), int(self.query_positions.max())
-        return self.pattern.simplified(range(low, high + 1), self.num_keys)
 
     @property
     def is_dense(self) -> bool:
@@ -143,11 +133,13 @@ def checked_call(
         queries = range(int(listed.min()), int(listed.max()) + 1)
     else:
         queries = range(first or 0, (first or 0) + num_queries)
+    pattern = _checked_pattern(pattern, query.shape[0], queries, num_keys)
     return Call(
         query,
         key,
         value,
-        _checked_pattern(pattern, query.shape[0], queries, num_keys),
+        pattern,
+        _simplified(pattern, queries, num_keys),
         _checked_bias(bias, query, first, num_keys),
         scale,
         dropout,
@@ -241,6 +233,15 @@ def _checked_pattern(pattern: Pattern | None, batch: int, queries: range, num_ke
         )
     pattern.check(batch, queries, num_keys)
     return pattern
+
+
+def _simplified(pattern: Pattern, queries: range, num_keys: int) -> Pattern:
+    if isinstance(pattern, Everyone) or not queries or not num_keys:
+        return everyone()
+    if isinstance(pattern, Causal):
+        # The usual case, told apart without tensors so that torch.compile can follow.
+        return everyone() if queries[0] >= num_keys - 1 else pattern
+    return pattern.simplified(queries, num_keys)
 
 
 def _checked_bias(
