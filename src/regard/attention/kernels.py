@@ -53,12 +53,14 @@ def forward(piece: Piece) -> tuple[Tensor, Tensor]:
         )
         lse = lse[..., : query.shape[2]]
     lse = lse[..., None]
-    if mask is not None:
-        # What a kernel reports for such a row is its own affair: 0 here, +inf there.
-        empty = mask.amax(dim=-1, keepdim=True) == -torch.inf
-        output = output.masked_fill_(empty, 0.0) if query.device.type != "cpu" else output
-        lse = lse.masked_fill(empty, -torch.inf)
-    return output, lse
+    if mask is None:
+        return output, lse
+    # What a kernel says of a row whose keys are all masked is its own affair. The CPU's says 0, so
+    # where no row has 0 there is none, and the mask need not be searched.
+    if query.device.type == "cpu" and not bool((lse == 0.0).any()):
+        return output, lse
+    empty = mask.amax(dim=-1, keepdim=True) == -torch.inf
+    return output.masked_fill(empty, 0.0), lse.masked_fill(empty, -torch.inf)
 
 
 def backward(

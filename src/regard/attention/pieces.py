@@ -72,6 +72,10 @@ def tasks(
         value: [batch, key_heads, keys, dim].
         causal: whether the kernel is to mask by itself what lies ahead.
     """
+    gathered = (s.num_rectangles * s.keys.count for s in layout.strips if s.keys.pitch is None)
+    if sum(gathered) > call.num_keys:
+        # Gathering a row is quick if all its heads lie side by side.
+        key, value = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (key, value))
     per_sequence = call.bias is not None and call.bias.batch_size is not None
     for strip in layout.strips:
         some = _rectangles_at_once(call, strip)

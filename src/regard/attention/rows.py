@@ -11,7 +11,7 @@ def take(x: Float[Tensor, "heads sequence dim"], rows: Rows) -> Float[Tensor, "r
     if rows.pitch is not None:
         return _view(x, rows)
     index = rows.index().to(x.device)
-    gathered = x.transpose(0, 1)[index.flatten()]
+    gathered = x.transpose(0, 1).index_select(0, index.flatten())
     return gathered.view(*index.shape, *gathered.shape[1:]).transpose(1, 2)
 
 

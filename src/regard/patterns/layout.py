@@ -5,6 +5,7 @@ equally many keys make a strip, which is one batched call of a kernel; where the
 same too, the strip carries that one mask. A window is a single strip, but for its first blocks.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,7 @@ from regard.patterns.pattern import Cover, Lattice, Pattern, Span
 from regard.patterns.strips import Rows, Strip
 
 _MERGED_PAIRS = 1 << 22
+_WORTH_A_CALL = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def _strips(
     shared = _shares_mask(blocks, pattern, positions, lattice)
 
     found: list[Strip] = []
-    for group in _alike(blocks, shared):
+    for group in _steady(blocks, _alike(blocks, shared)):
         one = int(group[0])
         classes = blocks.classes[group]
         queries = _rows(
@@ -233,6 +235,23 @@ def _alike(blocks: _Blocks, shared: _Shared) -> list[Tensor]:
     _, group = torch.unique(torch.stack(traits), dim=1, return_inverse=True)
     order = torch.argsort(group, stable=True)
     return list(order.split(torch.bincount(group).tolist()))
+
+
+def _steady(blocks: _Blocks, groups: list[Tensor]) -> Iterator[Tensor]:
+    """Cut groups of large blocks where their distance changes: a steady strip is read in place."""
+    for group in groups:
+        one = group[0]
+        if blocks.gaps[one] or blocks.query_count[one] * blocks.key_count[one] < _WORTH_A_CALL:
+            yield group
+            continue
+        place = torch.stack([blocks.classes, blocks.query_start, blocks.key_start])[:, group]
+        steps = place.diff(dim=1).T.tolist()
+        first = 0
+        for last in range(2, len(group)):
+            if last - first > 1 and steps[last - 1] != steps[first]:
+                yield group[first:last]
+                first = last
+        yield group[first:]
 
 
 def _rows(
