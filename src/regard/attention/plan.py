@@ -9,8 +9,8 @@ from torch import Tensor
 from regard.attention import blocks, flex, fused, reference
 from regard.attention.call import Call
 
-SMALL = 512 * 512
-"""Pairs up to which cutting a pattern up costs more than it saves."""
+SHORT = 320
+"""Keys up to which cutting a pattern up costs more than it saves."""
 
 LARGEST_MASK = 1 << 26
 """Pairs up to which a dense mask may be written down for the fused kernel."""
@@ -107,7 +107,7 @@ def _choose(call: Call, lse: bool) -> tuple[str, str]:
         return "fused", "every query may look at every key"
     if fused.kernel_masks(call):
         return "fused", "the kernel masks what lies ahead by itself"
-    if pairs <= SMALL and not (lse and fused.obstacle(call, lse)):
+    if call.num_keys <= SHORT and not fused.obstacle(call, lse):
         return "fused", "the sequences are so short that a dense mask is the quickest"
     if _density(call) <= SPARSE:
         name = "flex" if _serves_on_gpu(call, lse) else "blocks"

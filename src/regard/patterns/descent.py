@@ -12,7 +12,7 @@ from regard.patterns.pattern import Cover, Pattern, Span
 KEY_BLOCK = 32
 """Keys are taken in multiples of this: small enough to trim, and whole vector registers."""
 
-_FAN_OUT = 4
+_FAN_OUT = 2
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def descend(
     num_classes, num_queries = queries.shape
     num_keys = keys.shape[1]
     num_rows, num_columns = -(-num_queries // block), -(-num_keys // KEY_BLOCK)
-    ascending = bool((queries.diff(dim=1) >= 0).all())
+    ascending = bool((queries[:, 1:] >= queries[:, :-1]).all())
     extremes = None if ascending else Extremes(queries.flatten(), queries.flatten())
 
     scale = 1

@@ -30,19 +30,21 @@ class Layout:
         strips: the strips.
         query_positions: where the queries stand.
         starts_all: whether every query of every sequence is part of some fresh strip.
+        batch_size: how many sequences the pattern describes one by one, 1 if all are alike.
     """
 
     strips: tuple[Strip, ...]
     query_positions: Int[Tensor, "queries"]
     starts_all: bool
+    batch_size: int = 1
 
     @property
     def num_pairs(self) -> int:
-        """The number of query–key pairs that are computed, for one head.
-
-        For one sequence, or for the whole batch where the pattern has a batch axis.
-        """
-        return sum(strip.num_pairs for strip in self.strips)
+        """The number of pairs that are computed for one head of `batch_size` sequences."""
+        return sum(
+            strip.num_pairs * (self.batch_size if strip.batch is None else 1)
+            for strip in self.strips
+        )
 
 
 def layout(
@@ -56,11 +58,13 @@ def layout(
         num_keys: the number of keys.
         block: how many queries make a block.
     """
-    if len(query_positions) and num_keys:
-        low, high = int(query_positions.min()), int(query_positions.max())
-        pattern = pattern.simplified(range(low, high + 1), num_keys)
+    if not len(query_positions) or not num_keys:
+        return Layout((), query_positions, starts_all=not len(query_positions))
+    queries = range(int(query_positions.min()), int(query_positions.max()) + 1)
+    pattern = pattern.simplified(queries, num_keys)
+    batch_size = pattern.batch_size or 1
     strips: list[Strip] = []
-    touched = torch.zeros(pattern.batch_size or 1, len(query_positions), dtype=torch.bool)
+    touched = torch.zeros(batch_size, len(query_positions), dtype=torch.bool)
     started = torch.zeros_like(touched)
     for part in parts(pattern):
         for lattice in part.lattices(query_positions, num_keys):
@@ -69,9 +73,10 @@ def layout(
             for strip in found:
                 where = (slice(None) if strip.batch is None else strip.batch, strip.queries.index())
                 touched[where] = True
-                started[where] |= fresh
+                if fresh:
+                    started[where] = True
             strips += found
-    return Layout(tuple(strips), query_positions, bool(started.all()))
+    return Layout(tuple(strips), query_positions, bool(started.all()), batch_size)
 
 
 def consecutive_layout(
@@ -89,7 +94,8 @@ def consecutive_layout(
 def _strips(
     pattern: Pattern, lattice: Lattice, query_positions: Tensor, block: int, fresh: bool
 ) -> list[Strip]:
-    positions = query_positions[lattice.queries]
+    whole = lattice.queries.shape == (1, len(query_positions))
+    positions = query_positions[None] if whole else query_positions[lattice.queries]
     runs = descend(pattern, positions, lattice.keys, block)
     if not len(runs.batch):
         return []
@@ -207,8 +213,9 @@ def _shares_mask(blocks: _Blocks, pattern: Pattern, positions: Tensor, lattice: 
 
     They do where everything in the pattern that is not relative is constant on the rectangle.
     """
-    steady = lattice.query_step is not None and lattice.key_step is not None
-    if not steady or bool((positions.diff(dim=1) != lattice.query_step).any()):
+    step = lattice.query_step
+    steady = step is not None and lattice.key_step is not None
+    if not steady or bool((positions[:, 1:] - positions[:, :-1] != step).any()):
         return _Shared(torch.zeros_like(blocks.every), [])
     query = _span(positions, blocks.classes, blocks.query_start, blocks.query_count)
     key = _span(lattice.keys, blocks.classes, blocks.key_start, blocks.key_count)

@@ -25,8 +25,8 @@ class Part:
         if self.source is not None:
             found = self.source.lattices(query_positions, num_keys) or []
             return [one for one in found if one.queries.numel() and one.keys.numel()]
-        queries, keys = torch.arange(len(query_positions)), torch.arange(num_keys)
-        return [Lattice(queries[None], keys[None], 1, 1)]
+        rows = torch.arange(max(len(query_positions), num_keys))[None]
+        return [Lattice(rows[:, : len(query_positions)], rows[:, :num_keys], 1, 1)]
 
 
 def parts(pattern: Pattern) -> list[Part]:

@@ -332,7 +332,7 @@ def codes(
     none: Bool[Tensor, "..."], every: Bool[Tensor, "..."], batch: Int[Tensor, "..."]
 ) -> Int8[Tensor, "..."]:
     """Return cover codes from where a rectangle is empty and where it is full."""
-    found = 1 + every.to(torch.int8) - none.to(torch.int8)
+    found = (1 + every.to(torch.int8)) * ~none
     return found.expand(torch.broadcast_shapes(found.shape, batch.shape))
 
 
