@@ -11,6 +11,7 @@ from regard.patterns import Pattern, everyone
 from regard.patterns.causal import Causal
 from regard.patterns.pattern import Everyone
 from regard.positions import Bias, given
+from regard.positions.given import Given
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +123,7 @@ def checked_call(
         ValueError: sizes, types or devices do not fit together. The message names the argument, the
             rule and the value.
     """
+    query, key, value = _autocast(query, key, value)
     _check_tensors(query, key, value)
     num_queries, num_keys = query.shape[2], key.shape[2]
     if not 0.0 <= dropout < 1.0:
@@ -140,12 +142,22 @@ def checked_call(
         value,
         pattern,
         _simplified(pattern, queries, num_keys),
-        _checked_bias(bias, query, first, num_keys),
+        _checked_bias(bias, query, first, queries, num_keys),
         scale,
         dropout,
         first,
         listed,
     )
+
+
+def _autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Do what autocast does for PyTorch's own attention."""
+    device = tensors[0].device.type if isinstance(tensors[0], Tensor) else "cpu"  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    kinds = (torch.float16, torch.bfloat16, torch.float32)
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(x.to(dtype) if x.dtype in kinds else x for x in tensors)
 
 
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
@@ -195,7 +207,7 @@ def _checked_positions(
     if positions is None:
         return num_keys - num_queries, None
     if isinstance(positions, Tensor):
-        if positions.is_floating_point() or positions.shape != (num_queries,):
+        if not _is_whole(positions) or positions.shape != (num_queries,):
             raise ValueError(
                 f"positions must name one whole number per query, [{num_queries}], "
                 f"got {positions.dtype} of shape {list(positions.shape)}"
@@ -216,15 +228,14 @@ def _checked_pattern(pattern: Pattern | None, batch: int, queries: range, num_ke
     if pattern is None:
         return everyone()
     if isinstance(pattern, Tensor):
-        kind = "float" if pattern.is_floating_point() else "boolean"
         instead = (
             "pass it as bias="
             if pattern.is_floating_point()
-            else "pass regard.patterns.given(mask), where True means may look"
+            else ("pass regard.patterns.given(mask) with a boolean mask, where True means may look")
         )
         raise TypeError(
-            f"pattern must be a Pattern such as causal() or window(before=128), got a {kind} mask "
-            f"of shape {list(pattern.shape)}; {instead}"
+            "pattern must be a Pattern such as causal() or window(before=128), got a tensor of "
+            f"{pattern.dtype} and shape {list(pattern.shape)}; {instead}"
         )
     if not isinstance(pattern, Pattern):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
@@ -245,7 +256,11 @@ def _simplified(pattern: Pattern, queries: range, num_keys: int) -> Pattern:
 
 
 def _checked_bias(
-    bias: Bias | Tensor | None, query: Tensor, first_position: int | None, num_keys: int
+    bias: Bias | Tensor | None,
+    query: Tensor,
+    first_position: int | None,
+    queries: range,
+    num_keys: int,
 ) -> Bias | None:
     if bias is None:
         return None
@@ -263,6 +278,8 @@ def _checked_bias(
     ):
         if mine is not None and mine != theirs:
             raise ValueError(f"bias must be for {theirs} {what} as query is, got one for {mine}")
+    if isinstance(bias, Given):
+        bias.check(queries, num_keys)
     for tensor in bias.tensors:
         if tensor.device != query.device:
             raise ValueError(
@@ -272,6 +289,11 @@ def _checked_bias(
 
 
 def _given_bias(bias: Tensor, first_position: int | None, num_queries: int, num_keys: int) -> Bias:
+    if not bias.is_floating_point():
+        raise ValueError(
+            f"bias must be a floating-point tensor, got {bias.dtype}; "
+            "for a mask of who may look at whom, pass pattern=regard.patterns.given(mask)"
+        )
     if bias.dim() != 4 or bias.shape[2:] != (num_queries, num_keys):
         raise ValueError(
             f"bias must have the shape [batch or 1, heads or 1, {num_queries}, {num_keys}], "
@@ -283,3 +305,7 @@ def _given_bias(bias: Tensor, first_position: int | None, num_queries: int, num_
             "otherwise pass regard.positions.given(values), which is looked up by position"
         )
     return given(bias, first_query=first_position)
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)

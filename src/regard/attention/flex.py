@@ -93,6 +93,7 @@ def _block_mask(call: Call) -> Any:
     query = Span(*(end[None, :, None] for end in _block_ends(query_positions)))
     key = Span(*(end[None, None, :] for end in _block_ends(torch.arange(num_keys))))
     codes = pattern.cover_spans(batch, query, key).to(device)
+    codes = codes.expand(len(codes), query.first.shape[1], key.first.shape[2])
     here = query_positions.to(device)
 
     def mask_mod(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -119,9 +120,11 @@ def _listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _score_mod(call: Call) -> Callable[..., Tensor] | None:
-    bias, here = call.bias, call.query_positions.to(call.query.device)
+    bias = call.bias
     if bias is None:
         return None
+    # A tensor of its own: the compiler stumbles over one that the mask reads too.
+    here = call.query_positions.to(call.query.device).clone()
 
     def score_mod(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return bias.adjust(score, batch, head, here[query], key)

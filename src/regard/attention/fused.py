@@ -65,15 +65,17 @@ def _mask(call: Call) -> Tensor | None:
     if call.is_dense and call.bias is None:
         return None
     batch, head, query, key = places(call)
-    sizes = (call.num_queries, call.num_keys)
     allowed = None if call.is_dense else call.simple_pattern.test(batch, query, key)
     if call.bias is None:
         assert allowed is not None
-        return allowed.expand(*allowed.shape[:-2], *sizes)
-    zero = torch.zeros((), dtype=call.query.dtype, device=call.query.device)
-    added = call.bias.adjust(zero, batch, head, query, key)
-    added = added.expand(*added.shape[:-2], *sizes)
-    return added if allowed is None else added.masked_fill(~allowed, -torch.inf)
+        mask = allowed
+    else:
+        zero = torch.zeros((), dtype=call.query.dtype, device=call.query.device)
+        mask = call.bias.adjust(zero, batch, head, query, key)
+        mask = mask if allowed is None else mask.masked_fill(~allowed, -torch.inf)
+    # With fewer than four axes, PyTorch would take the kernel that writes the matrix down.
+    mask = mask[(None,) * (4 - mask.dim())]
+    return mask.expand(*mask.shape[:2], call.num_queries, call.num_keys)
 
 
 def _whole(call: Call) -> Work:

@@ -42,7 +42,7 @@ def attend_joined(
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
     """Return the output of attention and the log-sum-exp of each row."""
     tensors = () if call.bias is None else call.bias.tensors
-    output, lse = _Joined.apply(call, work, *same_head_size(call), *tensors)
+    output, lse = _Joined.apply(call, work, *map(_readable, same_head_size(call)), *tensors)
     return output[..., : call.value.shape[-1]], lse
 
 
@@ -87,7 +87,8 @@ class _Joined(torch.autograd.Function):
             put(sums, rows, part_lse)
         output = output.to(query.dtype)
         ctx.call, ctx.work = call, work
-        ctx.save_for_backward(query, key, value, output, lse)
+        # The bias is saved so that PyTorch notices if it has changed by the backward pass.
+        ctx.save_for_backward(query, key, value, output, lse, *bias)
         ctx.set_materialize_grads(False)
         return output, lse[..., 0]
 
@@ -97,10 +98,10 @@ class _Joined(torch.autograd.Function):
         ctx: Any, *grad_outputs: Any
     ) -> tuple[Any, ...]:
         call: Call = ctx.call
-        query, key, value, output, lse = ctx.saved_tensors
+        query, key, value, output, lse, *tensors = ctx.saved_tensors
         dim = query.shape[-1]
         grad, grad_lse = grad_outputs
-        grad = torch.zeros_like(output) if grad is None else grad
+        grad = torch.zeros_like(output) if grad is None else _readable(grad)
         if grad_lse is not None:
             # The kernel subtracts rowsum(grad · output) from each weight's gradient, which is where
             # the gradient of the lse belongs: one more column, 1 · (−grad_lse), brings it in.
@@ -114,9 +115,8 @@ class _Joined(torch.autograd.Function):
         sums = [_empty(x, call.lse_dtype) for x in (query, key, value)]
         for total in sums[layout.starts_all :]:
             total.zero_()
-        tensors = () if call.bias is None else call.bias.tensors
         learned = [tensor for tensor in tensors if tensor.requires_grad]
-        learned_sums = [torch.zeros_like(tensor) for tensor in learned]
+        learned_sums = [torch.zeros_like(tensor, dtype=call.lse_dtype) for tensor in learned]
         for task in tasks(call, layout, query, key, value, causal=ctx.work.causal):
             rows, batch = task.strip.queries, task.batch
             grad_query, grad_key, grad_value, *others = task.backward(
@@ -128,8 +128,13 @@ class _Joined(torch.autograd.Function):
             for total, part in zip(learned_sums, others, strict=bool(others)):
                 total += part
         found = [total[..., :dim].to(query.dtype) for total in sums]
-        of_bias = iter(learned_sums)
+        of_bias = iter(total.to(t.dtype) for total, t in zip(learned_sums, learned, strict=True))
         return (None, None, *found, *(next(of_bias) if t.requires_grad else None for t in tensors))
+
+
+def _readable(x: Tensor) -> Tensor:
+    """Return x so that the numbers of a row lie side by side, which kernels take for granted."""
+    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _empty(x: Tensor, dtype: torch.dtype) -> Tensor:

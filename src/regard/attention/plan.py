@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from regard.attention import blocks, flex, fused, reference
@@ -63,6 +64,11 @@ def run(call: Call, lse: bool, backend: str) -> tuple[Tensor, Tensor | None]:
     if not call.num_queries or not call.num_keys:
         # Nothing is looked at, and no kernel need be asked.
         name = "reference"
+    device = call.query.device.type
+    if torch.is_autocast_enabled(device):
+        # The tensors have autocast's type by now; what is computed from them keeps its own.
+        with torch.autocast(device, enabled=False):
+            return BACKENDS[name].run(call, lse)
     return BACKENDS[name].run(call, lse)
 
 
@@ -131,8 +137,8 @@ def _percent(share: float) -> str:
 
 
 def _count(number: float) -> str:
-    for unit in ("", " thousand", " million", " billion", " trillion"):
-        if number < 1000:
+    for unit in ("", " thousand", " million", " billion"):
+        if float(f"{number:.3g}") < 1000:
             return f"{number:.3g}{unit}"
         number /= 1000
-    return f"{number:.3g} quadrillion"
+    return f"{number:.3g} trillion"

@@ -61,6 +61,25 @@ class Given:
         """The values."""
         return (self.values,)
 
+    def check(self, queries: range, num_keys: int) -> None:
+        """Raise ValueError unless there is a number for every pair.
+
+        Args:
+            queries: the lowest to the highest position of a query.
+            num_keys: the number of keys, which stand at 0 ... num_keys - 1.
+        """
+        num_rows, num_columns = self.values.shape[2:]
+        stop = self.first_query + num_rows
+        if queries and (queries[0] < self.first_query or queries[-1] >= stop):
+            raise ValueError(
+                f"given: values has rows for positions {self.first_query} to {stop - 1}, "
+                f"got queries at {queries[0]} to {queries[-1]}"
+            )
+        if num_columns < num_keys:
+            raise ValueError(
+                f"given: values must have a column for each of {num_keys} keys, got {num_columns}"
+            )
+
     def adjust(
         self,
         scores: Float[Tensor, "*#pairs"],
@@ -74,9 +93,11 @@ class Given:
             batch = torch.zeros_like(batch)
         if self.values.shape[1] == 1:
             head = torch.zeros_like(head)
-        # Spelled out, because promotion would let the dtype of a tensor of no dimensions go.
+        # A gradient that many pairs add to is summed up in the better type.
         exact = torch.promote_types(scores.dtype, self.values.dtype)
-        added = self.values[batch, head, query - self.first_query, key].to(exact)
+        values = self.values.to(exact) if self.values.requires_grad else self.values
+        # Spelled out, because promotion would let the dtype of a tensor of no dimensions go.
+        added = values[batch, head, query - self.first_query, key].to(exact)
         return (scores.to(exact) + added).to(scores.dtype)
 
 
