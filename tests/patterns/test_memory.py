@@ -1,0 +1,84 @@
+"""What is remembered of a pattern, and how long."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.patterns import causal, documents, window
+from regard.patterns.layout import consecutive_layout
+from regard.patterns.memory import remembered
+from tests.strategies import patterns
+
+
+@given(st.integers(1, 80), st.integers(0, 30), st.integers(1, 40), st.data())
+def test_a_layout_is_made_once(
+    num_queries: int, first: int, block: int, data: st.DataObject
+) -> None:
+    num_keys = first + num_queries
+    pattern = data.draw(patterns(num_keys))
+    found = consecutive_layout(pattern, first, num_queries, num_keys, block)
+    assert torch.equal(found.query_positions, torch.arange(first, num_keys))
+    assert consecutive_layout(pattern, first, num_queries, num_keys, block) is found
+
+
+def test_other_arguments_make_other_layouts() -> None:
+    pattern = causal() & window(before=5)
+    arguments = [(3, 7, 10, 4), (2, 7, 10, 4), (3, 6, 10, 4), (3, 7, 11, 4), (3, 7, 10, 5)]
+    layouts = [consecutive_layout(pattern, *some) for some in arguments]
+    assert len({id(layout) for layout in layouts}) == len(arguments)
+
+
+def test_other_patterns_make_other_layouts() -> None:
+    layouts = [consecutive_layout(window(before=before), 3, 7, 10, 4) for before in (2, 3)]
+    assert layouts[0] is not layouts[1]
+
+
+def test_equal_patterns_share_a_layout() -> None:
+    layouts = [consecutive_layout(causal() & window(before=5), 3, 7, 10, 4) for _ in range(2)]
+    assert layouts[0] is layouts[1]
+
+
+def test_patterns_with_tensors_share_nothing() -> None:
+    layouts = [consecutive_layout(documents([0, 0, 1]), 0, 3, 3, 4) for _ in range(2)]
+    assert layouts[0] is not layouts[1]
+
+
+def test_what_was_made_from_a_pattern_with_tensors_goes_with_it() -> None:
+    pattern = causal() & documents([0, 0, 1])
+    made = weakref.ref(consecutive_layout(pattern, 0, 3, 3, 4))
+    assert made() is not None
+    del pattern
+    gc.collect()
+    assert made() is None
+
+
+def test_the_latest_are_kept() -> None:
+    pattern, made = window(before=11), []
+
+    def ask(number: int) -> int:
+        return remembered(pattern, ("number", number), lambda: made.append(number) or number)
+
+    for number in range(70):
+        assert ask(number) == number
+    made.clear()
+    assert [ask(69), ask(6), ask(69), ask(0)] == [69, 6, 69, 0]
+    assert made == [0]
+    assert ask(6) == 6
+    assert made == [0]
+
+
+def test_an_error_is_not_remembered() -> None:
+    calls = []
+
+    def fail() -> None:
+        calls.append(1)
+        raise ValueError("no")
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no"):
+            remembered(causal(), "fails", fail)
+    assert len(calls) == 2
