@@ -67,7 +67,7 @@ def descend(
     classes = torch.arange(num_classes).repeat(pattern.batch_size or 1)
     row, column = torch.zeros_like(batch), torch.zeros_like(batch)
     found: list[tuple[Tensor, ...]] = []
-    while scale:
+    while True:
         first, last = _ends(row, scale * block, num_queries)
         if extremes is None:
             query = Span(queries[classes, first], queries[classes, last])
@@ -86,6 +86,8 @@ def descend(
         length = torch.clamp_max(num_columns - run[3], scale)
         found.append(tuple(x[inside] for x in (*run[:4], length, run[4])))
 
+        if scale == 1:
+            break
         open_ = code == Cover.SOME
         batch, classes, row, column = (x[open_] for x in (batch, classes, row, column))
         scale //= _FAN_OUT

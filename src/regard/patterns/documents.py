@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.patterns.extremes import Extremes
 from regard.patterns.pattern import Pattern, Span, codes
+from regard.patterns.whole import whole_numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +30,10 @@ class Documents(Pattern):
         starts = torch.nonzero(begins).flatten()
         object.__setattr__(self, "_run_starts", starts)
         object.__setattr__(self, "_run_ids", Extremes(flat[starts], flat[starts]))
+
+    @property
+    def num_positions(self) -> int:
+        return self.ids.shape[1]
 
     @property
     def batch_size(self) -> int | None:
@@ -98,10 +103,11 @@ def documents(
         ids: the document of each position, [sequence], or [batch, sequence]. Any whole numbers;
             documents need not be contiguous, but only contiguous ones save work.
     """
-    values = torch.as_tensor(ids).detach().clone()
-    if values.dim() not in (1, 2) or values.numel() == 0 or values.is_floating_point():
+    values = whole_numbers(ids)
+    if values is None or values.dim() not in (1, 2) or values.numel() == 0:
+        got = torch.as_tensor(ids)
         raise ValueError(
             "documents: ids must be whole numbers, [sequence] or [batch, sequence] and not empty, "
-            f"got shape {list(values.shape)} of {values.dtype}"
+            f"got shape {list(got.shape)} of {got.dtype}"
         )
-    return Documents(torch.atleast_2d(values).long(), batched=values.dim() == 2)
+    return Documents(torch.atleast_2d(values), batched=values.dim() == 2)

@@ -23,6 +23,10 @@ class Given(Pattern):
         object.__setattr__(self, "_counts", torch.nn.functional.pad(counts, (1, 0, 1, 0)))
 
     @property
+    def num_positions(self) -> int:
+        return self.mask.shape[2]
+
+    @property
     def batch_size(self) -> int | None:
         return len(self.mask) if self.batched else None
 

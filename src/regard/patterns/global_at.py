@@ -8,6 +8,7 @@ from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from regard.patterns.pattern import Lattice, Pattern, Span, codes
+from regard.patterns.whole import whole_numbers
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ def global_at(positions: Sequence[int] | Int[Tensor, "chosen"]) -> Pattern:
     Args:
         positions: the positions, at least one, each at least 0.
     """
-    values = torch.as_tensor(positions)
-    if values.dim() != 1 or len(values) == 0 or values.is_floating_point() or values.min() < 0:
+    values = whole_numbers(positions)
+    if values is None or values.dim() != 1 or len(values) == 0 or values.min() < 0:
         raise ValueError(
             "global_at: positions must be a list of at least one whole number from 0 on, "
             f"got {positions!r}"

@@ -58,6 +58,8 @@ def layout(
         num_keys: the number of keys.
         block: how many queries make a block.
     """
+    if block < 1:
+        raise ValueError(f"block must be at least 1, got {block}")
     if not len(query_positions) or not num_keys:
         return Layout((), query_positions, starts_all=not len(query_positions))
     queries = range(int(query_positions.min()), int(query_positions.max()) + 1)

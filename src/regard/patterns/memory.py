@@ -10,34 +10,36 @@ from regard.patterns.pattern import Pattern
 Made = TypeVar("Made")
 
 _MOST = 64
-_made: OrderedDict[tuple[Pattern, Hashable], Any] = OrderedDict()
+_made: OrderedDict[Hashable, Any] = OrderedDict()
 _lock = Lock()
 
 
 def remembered(pattern: Pattern, name: Hashable, make: Callable[[], Made]) -> Made:
     """Return what was made from a pattern under a name, or make it.
 
-    For patterns that compare by value the latest 64 things are kept. Patterns that hold tensors
-    compare by identity; what was made from them is kept on the pattern and goes when it goes.
+    The latest 64 things are kept: of all patterns that compare by value together, and of each other
+    pattern, which holds tensors, with the pattern itself, so that they go when it goes.
 
     Args:
         pattern: the pattern.
         name: tells apart what is made from one pattern.
         make: makes it.
     """
-    if any(type(leaf).__eq__ is object.__eq__ for leaf in pattern.leaves()):
-        own: dict[Hashable, Any] = vars(pattern).setdefault("_made", {})
-        if name not in own:
-            own[name] = make()
-        return own[name]
-    key = (pattern, name)
+    shared = all(_compares_by_value(leaf) for leaf in pattern.leaves())
+    known = _made if shared else vars(pattern).setdefault("_made", OrderedDict())
+    key = (pattern, name) if shared else name
     with _lock:
-        if key in _made:
-            _made.move_to_end(key)
-            return _made[key]
+        if key in known:
+            known.move_to_end(key)
+            return known[key]
     made = make()
     with _lock:
-        _made[key] = made
-        while len(_made) > _MOST:
-            _made.popitem(last=False)
+        known[key] = made
+        while len(known) > _MOST:
+            known.popitem(last=False)
     return made
+
+
+def _compares_by_value(leaf: Pattern) -> bool:
+    kind = type(leaf)
+    return kind.__eq__ is not object.__eq__ and kind.__hash__ is not None  # pyright: ignore[reportUnnecessaryComparison]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.patterns.extremes import Extremes
 from regard.patterns.pattern import Lattice, Pattern, Span, codes
+from regard.patterns.whole import whole_numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +94,13 @@ def neighbours(edges: Sequence[tuple[int, int]] | Int[Tensor, "edges 2"]) -> Pat
         edges: pairs of positions (who looks, at whom), [edges, 2]. Repeated edges count once; a
             node looks at itself only where an edge says so.
     """
-    values = torch.as_tensor(edges).detach().clone()
-    if values.dim() != 2 or values.shape[1] != 2 or values.is_floating_point() or not len(values):
+    values = whole_numbers(edges)
+    if values is None or values.dim() != 2 or values.shape[1] != 2 or not len(values):
+        got = torch.as_tensor(edges)
         raise ValueError(
             "neighbours: edges must be at least one pair of positions, [edges, 2], "
-            f"got shape {list(values.shape)} of {values.dtype}"
+            f"got shape {list(got.shape)} of {got.dtype}"
         )
     if int(values.min()) < 0:
         raise ValueError(f"neighbours: positions must be at least 0, got {int(values.min())}")
-    return Neighbours(values.long())
+    return Neighbours(values)

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from regard.patterns.pattern import Pattern, Span, codes
+from regard.patterns.whole import whole_numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,11 +60,11 @@ def padding(lengths: Sequence[int] | Int[Tensor, "batch"]) -> Pattern:
     Args:
         lengths: how many positions of each sequence are real, [batch].
     """
-    values = torch.as_tensor(lengths).detach().clone()
-    if values.dim() != 1 or len(values) == 0 or values.is_floating_point():
+    values = whole_numbers(lengths)
+    if values is None or values.dim() != 1 or len(values) == 0:
         raise ValueError(
             f"padding: lengths must be a list of whole numbers, one per sequence, got {lengths!r}"
         )
     if int(values.min()) < 0:
         raise ValueError(f"padding: lengths must be at least 0, got {int(values.min())}")
-    return Padding(values.long())
+    return Padding(values)

@@ -55,6 +55,11 @@ class Pattern(ABC):
         """The number of sequences the pattern describes one by one, or None if all are alike."""
         return None
 
+    @property
+    def num_positions(self) -> int | None:
+        """The number of positions that the pattern knows of, or None if it knows any."""
+        return None
+
     @abstractmethod
     def test(
         self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
@@ -126,10 +131,23 @@ class Pattern(ABC):
             [queries, keys], or [batch, queries, keys] where the pattern has a batch axis.
         """
         query, key = torch.as_tensor(queries), torch.as_tensor(keys)
+        for leaf in self.leaves():
+            leaf._check_known(query, key)
         batch = torch.arange(self.batch_size or 1, device=key.device)
         mask = self.test(batch[:, None, None], query[None, :, None], key[None, None, :])
         mask = mask.expand(len(batch), len(query), len(key))
         return mask if self.batch_size else mask[0]
+
+    def _check_known(self, query: Tensor, key: Tensor) -> None:
+        if self.num_positions is None or not len(query) or not len(key):
+            return
+        if int(key.min()) < 0 or int(key.max()) >= self.num_positions:
+            raise ValueError(
+                f"{self!r} knows positions 0 to {self.num_positions - 1}, "
+                f"got keys at {int(key.min())} to {int(key.max())}"
+            )
+        queries = range(int(query.min()), int(query.max()) + 1)
+        self.check(self.batch_size or 1, queries, self.num_positions)
 
     def cover(self, queries: range, keys: range) -> Cover:
         """Say whether no pair, some pairs or all pairs of a rectangle are allowed.
@@ -197,11 +215,19 @@ def everyone() -> Pattern:
 
 
 @dataclass(frozen=True)
-class Both(Pattern):
-    """Allow what both patterns allow."""
+class _Pair(Pattern):
+    """What two combined patterns have in common, however they are combined."""
 
     first: Pattern
     second: Pattern
+
+    def __post_init__(self) -> None:
+        a, b = self.first.batch_size, self.second.batch_size
+        if a is not None and b is not None and a != b:
+            raise ValueError(
+                "patterns that are combined must have the same batch size, "
+                f"got {a} in {self.first!r} and {b} in {self.second!r}"
+            )
 
     @property
     def relative(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -209,7 +235,34 @@ class Both(Pattern):
 
     @property
     def batch_size(self) -> int | None:
-        return _common_batch(self.first, self.second)
+        return self.first.batch_size or self.second.batch_size
+
+    def check(self, batch: int, queries: range, num_keys: int) -> None:
+        self.first.check(batch, queries, num_keys)
+        self.second.check(batch, queries, num_keys)
+
+    def leaves(self) -> Iterator[Pattern]:
+        yield from self.first.leaves()
+        yield from self.second.leaves()
+
+    def _covers(
+        self, batch: Int[Tensor, "..."], query: Span, key: Span
+    ) -> tuple[Int8[Tensor, "..."], Int8[Tensor, "..."]]:
+        first = self.first.cover_spans(batch, query, key)
+        return first, self.second.cover_spans(batch, query, key)
+
+    def _without(self, code: Cover, batch: Tensor, query: Span, key: Span) -> Pattern:
+        """Leave out a member that is covered with the code throughout: it changes nothing."""
+        pair = type(self)(*(p.within(batch, query, key) for p in (self.first, self.second)))
+        first, second = pair._covers(batch, query, key)
+        if bool((first == code).all()):
+            return pair.second
+        return pair.first if bool((second == code).all()) else pair
+
+
+@dataclass(frozen=True)
+class Both(_Pair):
+    """Allow what both patterns allow."""
 
     def test(
         self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
@@ -217,44 +270,18 @@ class Both(Pattern):
         return self.first.test(batch, query, key) & self.second.test(batch, query, key)
 
     def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
-        return torch.minimum(
-            self.first.cover_spans(batch, query, key), self.second.cover_spans(batch, query, key)
-        )
-
-    def check(self, batch: int, queries: range, num_keys: int) -> None:
-        self.first.check(batch, queries, num_keys)
-        self.second.check(batch, queries, num_keys)
-
-    def leaves(self) -> Iterator[Pattern]:
-        yield from self.first.leaves()
-        yield from self.second.leaves()
+        return torch.minimum(*self._covers(batch, query, key))
 
     def within(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Pattern:
-        first, second = (p.within(batch, query, key) for p in (self.first, self.second))
-        if (first.cover_spans(batch, query, key) == Cover.ALL).all():
-            return second
-        if (second.cover_spans(batch, query, key) == Cover.ALL).all():
-            return first
-        return Both(first, second)
+        return self._without(Cover.ALL, batch, query, key)
 
     def __repr__(self) -> str:
         return f"{_bracketed(self.first, Either)} & {_bracketed(self.second, Either, Both)}"
 
 
 @dataclass(frozen=True)
-class Either(Pattern):
+class Either(_Pair):
     """Allow what at least one of two patterns allows."""
-
-    first: Pattern
-    second: Pattern
-
-    @property
-    def relative(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.first.relative and self.second.relative
-
-    @property
-    def batch_size(self) -> int | None:
-        return _common_batch(self.first, self.second)
 
     def test(
         self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
@@ -262,25 +289,10 @@ class Either(Pattern):
         return self.first.test(batch, query, key) | self.second.test(batch, query, key)
 
     def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
-        return torch.maximum(
-            self.first.cover_spans(batch, query, key), self.second.cover_spans(batch, query, key)
-        )
-
-    def check(self, batch: int, queries: range, num_keys: int) -> None:
-        self.first.check(batch, queries, num_keys)
-        self.second.check(batch, queries, num_keys)
-
-    def leaves(self) -> Iterator[Pattern]:
-        yield from self.first.leaves()
-        yield from self.second.leaves()
+        return torch.maximum(*self._covers(batch, query, key))
 
     def within(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Pattern:
-        first, second = (p.within(batch, query, key) for p in (self.first, self.second))
-        if (first.cover_spans(batch, query, key) == Cover.NONE).all():
-            return second
-        if (second.cover_spans(batch, query, key) == Cover.NONE).all():
-            return first
-        return Either(first, second)
+        return self._without(Cover.NONE, batch, query, key)
 
     def __repr__(self) -> str:
         return f"{_bracketed(self.first, Both)} | {_bracketed(self.second, Either, Both)}"
@@ -338,16 +350,6 @@ def codes(
 
 def _bracketed(pattern: Pattern, *kinds: type[Pattern]) -> str:
     return f"({pattern!r})" if isinstance(pattern, kinds) else repr(pattern)
-
-
-def _common_batch(first: Pattern, second: Pattern) -> int | None:
-    a, b = first.batch_size, second.batch_size
-    if a is not None and b is not None and a != b:
-        raise ValueError(
-            f"patterns that are combined must have the same batch size, "
-            f"got {a} in {first!r} and {b} in {second!r}"
-        )
-    return b if a is None else a
 
 
 def _pattern(value: object, operator: str) -> Pattern:

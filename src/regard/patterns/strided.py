@@ -34,11 +34,16 @@ class Strided(Pattern):
 
     def lattices(self, query_positions: Int[Tensor, "queries"], num_keys: int) -> list[Lattice]:
         # One class per remainder: its queries see exactly its keys. Those of one size are stacked.
+        order = torch.argsort(query_positions % self.stride, stable=True)
+        counts = torch.bincount(query_positions % self.stride, minlength=self.stride)
         same_size: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
-        for remainder in range(min(self.stride, num_keys)):
-            queries = torch.nonzero(query_positions % self.stride == remainder).flatten()
-            keys = torch.arange(remainder, num_keys, self.stride)
-            if len(queries):
+        for remainder, queries in enumerate(order.split(counts.tolist())):
+            keys = (
+                torch.arange(remainder, num_keys, self.stride)
+                if remainder < num_keys
+                else order[:0]
+            )
+            if len(queries) and len(keys):
                 same_size[len(queries), len(keys)].append((queries, keys))
         consecutive = bool((query_positions.diff() == 1).all())
         step = self.stride if consecutive else None

@@ -37,8 +37,9 @@ class Rows:
 
     def part(self, first: int, count: int) -> "Rows":
         """Return `count` rows of each rectangle, from the `first` on."""
-        table = None if self.table is None else self.table[:, first : first + count]
-        return Rows(count, self.start + first * self.step, self.step, self.pitch, table)
+        if self.table is not None:
+            return Rows.listed(self.table[:, first : first + count])
+        return Rows(count, self.start + first * self.step, self.step, self.pitch)
 
     def index(self) -> Int[Tensor, "rectangles count"]:
         """Return the rows one by one."""
@@ -47,6 +48,7 @@ class Rows:
         return self.start[:, None] + self.step * torch.arange(self.count)
 
     def __getitem__(self, part: slice) -> "Rows":
+        assert part.step is None, "the pitch is that of neighbours"
         table = None if self.table is None else self.table[part]
         return Rows(self.count, self.start[part], self.step, self.pitch, table)
 
