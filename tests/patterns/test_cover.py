@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from regard.patterns import Cover, causal, documents, neighbours, padding
 from regard.patterns.causal import Causal
 from regard.patterns.columns import Columns
+from regard.patterns.cover import Span
 from regard.patterns.given import Given
 from regard.patterns.global_at import GlobalAt
 from regard.patterns.neighbours import Neighbours
 from regard.patterns.padding import Padding
-from regard.patterns.pattern import Everyone, Span
+from regard.patterns.pattern import Everyone
 from regard.patterns.prefix import Prefix
 from regard.patterns.strided import Strided
 from regard.patterns.window import Window

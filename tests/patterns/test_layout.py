@@ -1,5 +1,7 @@
 """The strips of a layout, against the mask of the pattern."""
 
+from unittest.mock import patch
+
 import pytest
 import torch
 from hypothesis import example, given
@@ -21,7 +23,7 @@ from regard.patterns import (
     window,
 )
 from regard.patterns import given as given_mask
-from regard.patterns.strips import Strip
+from regard.patterns.strips import WRITTEN_PAIRS, Strip
 from tests.strategies import patterns, query_positions
 
 BATCHES = st.sampled_from([None, 1, 3])
@@ -59,10 +61,13 @@ def assert_fits(
     pattern: Pattern, positions: torch.Tensor, num_keys: int, block: int, batch: int | None
 ) -> None:
     """Assert that each allowed pair is computed once, and no other."""
-    found = layout(pattern, positions, num_keys, block=block)
     shape = (batch or 1, len(positions), num_keys)
     expected = pattern.allows(positions, range(num_keys)).expand(shape)
-    assert torch.equal(counted(found, batch or 1, num_keys), expected.long())
+    for written in (WRITTEN_PAIRS, 0):
+        with patch("regard.patterns.strips.WRITTEN_PAIRS", written):
+            found = layout(pattern, positions, num_keys, block=block)
+        assert written or all(s.mask is None or len(s.mask) == 1 for s in found.strips)
+        assert torch.equal(counted(found, batch or 1, num_keys), expected.long())
 
 
 @given(st.integers(1, 150), BATCHES, BLOCKS, st.data())
@@ -224,7 +229,8 @@ def test_strips_are_what_they_say(
                 assert rows.table is None
                 assert (rows.start.diff() == rows.pitch).all()
         if strip.mask is not None:
-            assert strip.mask.shape == (strip.queries.count, strip.keys.count)
+            assert strip.mask.shape[0] in (1, strip.num_rectangles)
+            assert strip.mask.shape[1:] == (strip.queries.count, strip.keys.count)
         assert strip.num_pairs == allowed_in(strip, positions).numel()
     # A pattern whose members with a batch axis make no difference here is laid out without one.
     assert found.batch_size in (1, pattern.batch_size)
@@ -330,8 +336,8 @@ def test_everyone_is_one_rectangle() -> None:
 
 def test_blocks_of_a_window_share_one_mask() -> None:
     strips = layout(window(before=64), torch.arange(32 * 40), 32 * 40, block=32).strips
-    shared = [strip for strip in strips if strip.mask is not None]
-    assert [strip.num_rectangles for strip in shared] == [38]
+    shared = [strip for strip in strips if strip.mask is not None and strip.num_rectangles > 1]
+    assert [(strip.num_rectangles, len(strip.mask)) for strip in shared] == [(38, 1)]
     assert sum(strip.num_rectangles for strip in strips) == 40
     assert shared[0].queries.pitch == shared[0].keys.pitch == 32
 
@@ -341,6 +347,6 @@ def test_a_shared_mask_respects_documents() -> None:
     ids = [i // 320 for i in range(32 * 40)]
     pattern = window(before=32) & documents(ids)
     strips = layout(pattern, torch.arange(32 * 40), 32 * 40, block=32).strips
-    shared = [strip for strip in strips if strip.mask is not None]
+    shared = [strip for strip in strips if strip.mask is not None and len(strip.mask) == 1]
     assert sum(strip.num_rectangles for strip in shared) >= 36
     assert_fits(pattern, torch.arange(32 * 40), 32 * 40, 32, None)

@@ -2,13 +2,14 @@
 
 import gc
 import weakref
+from dataclasses import dataclass
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.patterns import causal, documents, window
+from regard.patterns import Pattern, causal, documents, window
 from regard.patterns.layout import consecutive_layout
 from regard.patterns.memory import remembered
 from tests.strategies import patterns
@@ -82,3 +83,22 @@ def test_an_error_is_not_remembered() -> None:
         with pytest.raises(ValueError, match="no"):
             remembered(causal(), "fails", fail)
     assert len(calls) == 2
+
+
+def test_a_pattern_with_tensors_forgets_too() -> None:
+    pattern = documents([0] * 100)
+    first = consecutive_layout(pattern, 0, 1, 100, 64)
+    for num_queries in range(2, 100):
+        consecutive_layout(pattern, 0, num_queries, 100, 64)
+    assert len(vars(pattern)["_made"]) == 64
+    assert consecutive_layout(pattern, 0, 1, 100, 64) is not first
+
+
+def test_a_pattern_that_has_no_hash_is_remembered_by_itself() -> None:
+    @dataclass
+    class Even(Pattern):
+        def test(self, batch, query, key):
+            return key % 2 == query % 2
+
+    pattern = Even()
+    assert consecutive_layout(pattern, 0, 3, 3, 4) is consecutive_layout(pattern, 0, 3, 3, 4)

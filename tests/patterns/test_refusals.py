@@ -235,3 +235,29 @@ def test_a_pattern_without_test_is_none() -> None:
 
     with pytest.raises(TypeError, match="abstract"):
         Silent()
+
+
+@pytest.mark.parametrize("build", [global_at, padding, documents])
+def test_truth_values_are_no_numbers(build) -> None:
+    with pytest.raises(ValueError, match="whole number"):
+        build(torch.tensor([False, True]))
+
+
+def test_known_positions_only() -> None:
+    three = documents([0, 0, 1])
+    with pytest.raises(ValueError, match=r"documents\(3 ids\) knows positions 0 to 2, got keys at"):
+        (causal() & three).allows([1], [2, 3])
+    with pytest.raises(ValueError, match=r"every query must stand at one of the 3 keys .* -1 to 2"):
+        three.draw(4, 3)
+    with pytest.raises(ValueError, match=r"rows for positions 1 to 2, got queries at 0 to 0"):
+        given(ones(2, 3)).allows([0], [0, 1, 2])
+
+
+def test_batches_that_differ_are_not_combined() -> None:
+    with pytest.raises(ValueError, match=r"same batch size, got 2 in .* and 3 in"):
+        padding([1, 2]) & padding([1, 2, 3])
+
+
+def test_a_block_holds_something() -> None:
+    with pytest.raises(ValueError, match=r"block must be at least 1, got 0$"):
+        layout(causal(), torch.arange(3), 3, block=0)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.attention.call import checked_call
+from regard.attention.arguments import checked_call
 from regard.attention.plan import Plan, planned, run
 from regard.patterns import Pattern
 from regard.patterns.causal import Causal

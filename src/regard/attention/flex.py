@@ -10,9 +10,9 @@ from torch import Tensor
 
 from regard.attention.call import Call
 from regard.patterns import Cover
+from regard.patterns.cover import Span
 from regard.patterns.memory import remembered
 from regard.patterns.neighbours import Neighbours
-from regard.patterns.pattern import Span
 
 BLOCK = 128
 """Rows and columns of a block, as FlexAttention's kernels expect them."""

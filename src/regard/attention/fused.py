@@ -56,8 +56,11 @@ def run(
 
 
 def kernel_masks(call: Call) -> bool:
-    """Whether the kernel's own causal mask, which starts at the top left, is what is meant."""
-    return call.is_square_causal and call.bias is None
+    """Whether the kernel's own causal mask, which starts at the top left, is what is meant.
+
+    On the CPU it masks before it scales, which goes wrong unless the scale is positive.
+    """
+    return call.is_square_causal and call.bias is None and call.scale > 0
 
 
 def _mask(call: Call) -> Tensor | None:

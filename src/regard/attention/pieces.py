@@ -156,13 +156,8 @@ def _adjust(call: Call, layout: Layout, strip: Strip, batch: int) -> written.Adj
 def _allowed(
     call: Call, layout: Layout, strip: Strip, batch: int
 ) -> Bool[Tensor, "rectangles 1 queries keys"] | None:
-    if strip.mask is not None:
-        return strip.mask.to(call.query.device)[None, None]
-    if strip.pattern is None:
-        return None
-    batch_index, _, query, key = _places(call, layout, strip, batch)
-    allowed = strip.pattern.test(batch_index, query, key)
-    return allowed.expand(len(query), 1, strip.queries.count, strip.keys.count)
+    allowed = strip.allowed(layout.query_positions, batch, call.query.device)
+    return None if allowed is None else allowed[:, None]
 
 
 def _places(

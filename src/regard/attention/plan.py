@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import blocks, flex, fused, reference
+from regard.attention.arguments import autocasts
 from regard.attention.call import Call
 
 SHORT = 320
@@ -64,10 +65,9 @@ def run(call: Call, lse: bool, backend: str) -> tuple[Tensor, Tensor | None]:
     if not call.num_queries or not call.num_keys:
         # Nothing is looked at, and no kernel need be asked.
         name = "reference"
-    device = call.query.device.type
-    if torch.is_autocast_enabled(device):
+    if autocasts(call.query.device):
         # The tensors have autocast's type by now; what is computed from them keeps its own.
-        with torch.autocast(device, enabled=False):
+        with torch.autocast(call.query.device.type, enabled=False):
             return BACKENDS[name].run(call, lse)
     return BACKENDS[name].run(call, lse)
 
@@ -88,7 +88,8 @@ def planned(call: Call, lse: bool, backend: str) -> Plan:
         name, reason = backend, "it was asked for"
     problem = BACKENDS[name].obstacle(call, lse)
     if problem:
-        raise ValueError(f'backend "{name}" can\'t serve this call: {problem}')
+        advice = '; backend="reference" can, slowly' if backend == "auto" else ""
+        raise ValueError(f'backend "{name}" can\'t serve this call: {problem}{advice}')
     if name in ("blocks", "flex"):
         density = _density(call)
     else:
@@ -137,8 +138,8 @@ def _percent(share: float) -> str:
 
 
 def _count(number: float) -> str:
-    for unit in ("", " thousand", " million", " billion"):
+    for unit in ("", " thousand", " million", " billion", " trillion"):
         if float(f"{number:.3g}") < 1000:
             return f"{number:.3g}{unit}"
         number /= 1000
-    return f"{number:.3g} trillion"
+    return f"{number:,.0f} quadrillion"

@@ -43,7 +43,8 @@ def backward(
         query, key, value = (x.detach().requires_grad_() for x in piece[:3])
         weights = torch.exp(_scores(query, key, piece.scale, adjust) - lse)
         total = (weights * (grad @ value.to(lse.dtype).mT - rowsum)).sum()
-        return torch.autograd.grad(total, [query, key, value, *learned])
+        tensors = [query, key, value, *learned]
+        return torch.autograd.grad(total, tensors, allow_unused=True, materialize_grads=True)
 
 
 def _scores(query: Tensor, key: Tensor, scale: float, adjust: Adjust) -> Tensor:

@@ -7,13 +7,14 @@ rectangle, `cover` says NONE, SOME or ALL of it without visiting its pairs, and 
 
 from regard.patterns.causal import causal
 from regard.patterns.columns import columns
+from regard.patterns.cover import Cover
 from regard.patterns.documents import documents
 from regard.patterns.given import given
 from regard.patterns.global_at import global_at
 from regard.patterns.layout import Layout, layout
 from regard.patterns.neighbours import neighbours
 from regard.patterns.padding import padding
-from regard.patterns.pattern import Cover, Pattern, everyone
+from regard.patterns.pattern import Pattern, everyone
 from regard.patterns.prefix import prefix
 from regard.patterns.strided import strided
 from regard.patterns.window import window

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
-from regard.patterns.pattern import Pattern, Span, codes
+from regard.patterns.cover import Span, codes
+from regard.patterns.pattern import Pattern
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
-from regard.patterns.pattern import Lattice, Pattern, Span, codes
+from regard.patterns.cover import Span, codes
+from regard.patterns.pattern import Lattice, Pattern
 
 
 @dataclass(frozen=True)

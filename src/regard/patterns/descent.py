@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Int, Int8
 from torch import Tensor
 
+from regard.patterns.cover import Cover, Span
 from regard.patterns.extremes import Extremes
-from regard.patterns.pattern import Cover, Pattern, Span
+from regard.patterns.pattern import Pattern
 
 KEY_BLOCK = 32
 """Keys are taken in multiples of this: small enough to trim, and whole vector registers."""

@@ -6,19 +6,20 @@ same too, the strip carries that one mask. A window is a single strip, but for i
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from regard.patterns.blocks import Blocks, find_blocks, merge
+from regard.patterns.cover import Cover, Span
 from regard.patterns.descent import KEY_BLOCK, Runs, descend
 from regard.patterns.memory import remembered
 from regard.patterns.parts import parts
-from regard.patterns.pattern import Cover, Lattice, Pattern, Span
-from regard.patterns.strips import Rows, Strip
+from regard.patterns.pattern import Lattice, Pattern
+from regard.patterns.strips import Rows, Strip, write_masks
 
-_MERGED_PAIRS = 1 << 22
 _WORTH_A_CALL = 1 << 13
 
 
@@ -78,6 +79,7 @@ def layout(
                 if fresh:
                     started[where] = True
             strips += found
+    strips = write_masks(strips, query_positions)
     return Layout(tuple(strips), query_positions, bool(started.all()), batch_size)
 
 
@@ -101,7 +103,7 @@ def _strips(
     runs = descend(pattern, positions, lattice.keys, block)
     if not len(runs.batch):
         return []
-    blocks = _merge(_blocks(runs, block, positions.shape[1], lattice.keys.shape[1]))
+    blocks = merge(find_blocks(runs, block, positions.shape[1], lattice.keys.shape[1]))
     shared = _shares_mask(blocks, pattern, positions, lattice)
 
     found: list[Strip] = []
@@ -120,86 +122,13 @@ def _strips(
                 lattice.keys, lattice.key_step, classes, blocks.key_start[group],
                 int(blocks.key_count[one]),
             )  # fmt: skip
-        mask = own = None
-        if shared.found[one] and len(group) > 1:
-            query, key = query_positions[queries[:1].index()][0], keys[:1].index()[0]
-            mask = pattern.test(blocks.batch[one], query[:, None], key[None, :])
-            mask = mask.expand(queries.count, keys.count)
-        elif not blocks.every[one]:
-            own = pattern
         batch = None if pattern.batch_size is None else int(blocks.batch[one])
-        found.append(Strip(batch, queries, keys, mask, own, fresh))
+        strip = Strip(batch, queries, keys, None, None if blocks.every[one] else pattern, fresh)
+        if shared.found[one] and len(group) > 1:
+            mask = strip[:1].allowed(query_positions, batch or 0, query_positions.device)
+            strip = replace(strip, mask=mask, pattern=None)
+        found.append(strip)
     return found
-
-
-@dataclass(frozen=True)
-class _Blocks:
-    """Query blocks and the keys that they need, in rows of the lattice; one entry a block.
-
-    `every` says that all its pairs are allowed; `gaps` that it skips some of the keys between its
-    first and its last, and then the runs from `first_run` on, `num_runs` of them, name its keys.
-    """
-
-    batch: Tensor
-    classes: Tensor
-    query_start: Tensor
-    query_count: Tensor
-    key_start: Tensor
-    key_count: Tensor
-    every: Tensor
-    gaps: Tensor
-    first_run: Tensor
-    num_runs: Tensor
-
-
-def _blocks(runs: Runs, block: int, num_queries: int, num_keys: int) -> _Blocks:
-    name = torch.stack([runs.batch, runs.classes, runs.query_block])
-    begins = torch.ones(name.shape[1], dtype=torch.bool)
-    begins[1:] = (name[:, 1:] != name[:, :-1]).any(dim=0)
-    first = torch.nonzero(begins).flatten()
-    end = torch.cat([first[1:], torch.tensor([len(begins)])])
-    num_blocks = _summed(runs.length, first, end)
-    start = runs.key_block[first]
-    stop = runs.key_block[end - 1] + runs.length[end - 1]
-    query_start = runs.query_block[first] * block
-    return _Blocks(
-        batch=runs.batch[first],
-        classes=runs.classes[first],
-        query_start=query_start,
-        query_count=torch.clamp_max(num_queries - query_start, block),
-        key_start=start * KEY_BLOCK,
-        key_count=num_blocks * KEY_BLOCK - torch.clamp_min(stop * KEY_BLOCK - num_keys, 0),
-        every=_summed((runs.code != Cover.ALL).long(), first, end) == 0,
-        gaps=num_blocks != stop - start,
-        first_run=first,
-        num_runs=end - first,
-    )
-
-
-def _summed(values: Tensor, first: Tensor, end: Tensor) -> Tensor:
-    total = torch.cat([torch.zeros(1, dtype=torch.long), values.cumsum(0)])
-    return total[end] - total[first]
-
-
-def _merge(blocks: _Blocks) -> _Blocks:
-    """Join neighbouring blocks that need the very same keys: a long call beats many short ones."""
-    alike = torch.stack([blocks.batch, blocks.classes, blocks.key_start, blocks.key_count])
-    same = torch.zeros_like(blocks.gaps)
-    same[1:] = (alike[:, 1:] == alike[:, :-1]).all(dim=0)
-    same[1:] &= blocks.query_start[1:] == blocks.query_start[:-1] + blocks.query_count[:-1]
-    same[1:] &= (blocks.every[1:] == blocks.every[:-1]) & ~blocks.gaps[1:] & ~blocks.gaps[:-1]
-    # A mask of its own must stay small, so a long stretch of masked blocks is cut.
-    number = torch.arange(len(same))
-    begin = torch.cummax(torch.where(same, 0, number), dim=0).values
-    most = torch.clamp_min(_MERGED_PAIRS // (blocks.query_count * blocks.key_count), 1)
-    same &= blocks.every | ((number - begin) % most != 0)
-
-    first = torch.nonzero(~same).flatten()
-    last = torch.cat([first[1:], torch.tensor([len(same)])]) - 1
-    fields = {name: getattr(blocks, name)[first] for name in _Blocks.__dataclass_fields__}
-    fields["query_count"] += blocks.query_start[last] - blocks.query_start[first]
-    fields["query_count"] += blocks.query_count[last] - blocks.query_count[first]
-    return _Blocks(**fields)
 
 
 @dataclass(frozen=True)
@@ -210,7 +139,7 @@ class _Shared:
     traits: list[Tensor]
 
 
-def _shares_mask(blocks: _Blocks, pattern: Pattern, positions: Tensor, lattice: Lattice) -> _Shared:
+def _shares_mask(blocks: Blocks, pattern: Pattern, positions: Tensor, lattice: Lattice) -> _Shared:
     """Tell which masks depend only on the distance between the block and its keys.
 
     They do where everything in the pattern that is not relative is constant on the rectangle.
@@ -235,7 +164,7 @@ def _span(positions: Tensor, classes: Tensor, start: Tensor, count: Tensor) -> S
     return Span(positions[classes, start], positions[classes, start + count - 1])
 
 
-def _alike(blocks: _Blocks, shared: _Shared) -> list[Tensor]:
+def _alike(blocks: Blocks, shared: _Shared) -> list[Tensor]:
     """Group the blocks that can go through one call together."""
     traits = [blocks.batch, blocks.query_count, blocks.key_count]
     traits += [blocks.every.long(), shared.found.long()]
@@ -246,7 +175,7 @@ def _alike(blocks: _Blocks, shared: _Shared) -> list[Tensor]:
     return list(order.split(torch.bincount(group).tolist()))
 
 
-def _steady(blocks: _Blocks, groups: list[Tensor]) -> Iterator[Tensor]:
+def _steady(blocks: Blocks, groups: list[Tensor]) -> Iterator[Tensor]:
     """Cut groups of large blocks where their distance changes: a steady strip is read in place."""
     for group in groups:
         one = group[0]
@@ -272,7 +201,7 @@ def _rows(
     return Rows.listed(lattice_rows[classes[:, None], index])
 
 
-def _with_gaps(blocks: _Blocks, runs: Runs, group: Tensor) -> Tensor:
+def _with_gaps(blocks: Blocks, runs: Runs, group: Tensor) -> Tensor:
     """List the lattice rows of the keys of blocks that skip some, [blocks, keys]."""
     num_runs, key_count = int(blocks.num_runs[group[0]]), int(blocks.key_count[group[0]])
     chosen = (blocks.first_run[group][:, None] + torch.arange(num_runs)).flatten()

@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
+from regard.patterns.cover import Span, codes
 from regard.patterns.extremes import Extremes
-from regard.patterns.pattern import Lattice, Pattern, Span, codes
+from regard.patterns.pattern import Lattice, Pattern
 from regard.patterns.whole import whole_numbers
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
-from regard.patterns.pattern import Pattern, Span, codes
+from regard.patterns.cover import Span, codes
+from regard.patterns.pattern import Pattern
 from regard.patterns.whole import whole_numbers
 
 

@@ -3,27 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
-
-class Cover(IntEnum):
-    """Say how much of a rectangle of pairs a pattern allows."""
-
-    NONE = 0
-    SOME = 1
-    ALL = 2
-
-
-class Span(NamedTuple):
-    """Positions `first` to `last`, both included; the tensors hold many spans at once."""
-
-    first: Int[Tensor, "*spans"]
-    last: Int[Tensor, "*spans"]
+from regard.patterns.cover import Cover, Span, as_span
 
 
 class Lattice(NamedTuple):
@@ -331,21 +317,6 @@ class Not(Pattern):
 
     def __repr__(self) -> str:
         return f"~{_bracketed(self.pattern, Either, Both)}"
-
-
-def as_span(positions: range) -> Span:
-    """Return a range of positions as a span of one rectangle."""
-    if len(positions) == 0 or positions.step != 1:
-        raise ValueError(f"a span must be a range with step 1 that isn't empty, got {positions}")
-    return Span(torch.tensor(positions[0]), torch.tensor(positions[-1]))
-
-
-def codes(
-    none: Bool[Tensor, "..."], every: Bool[Tensor, "..."], batch: Int[Tensor, "..."]
-) -> Int8[Tensor, "..."]:
-    """Return cover codes from where a rectangle is empty and where it is full."""
-    found = (1 + every.to(torch.int8)) * ~none
-    return found.expand(torch.broadcast_shapes(found.shape, batch.shape))
 
 
 def _bracketed(pattern: Pattern, *kinds: type[Pattern]) -> str:

@@ -1,5 +1,6 @@
 """What a kernel is called on: equal rectangles of gathered rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -7,6 +8,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.patterns.pattern import Pattern
+
+WRITTEN_PAIRS = 1 << 22
+"""Pairs up to which the masks of a layout are written down, a byte each."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +65,16 @@ class Strip:
         batch: the sequence of the batch that the rectangles belong to; None if to each of them.
         queries: the query rows of each rectangle.
         keys: the key rows of each rectangle.
-        mask: what is allowed, the same in every rectangle; None if all is, or if it differs.
-        pattern: what is allowed, where it differs from rectangle to rectangle.
+        mask: what is allowed, in each rectangle or the same in all; None if all is, or if only the
+            pattern tells.
+        pattern: what tells what is allowed, where the masks would take up too much memory.
         fresh: whether no earlier strip of the layout has touched these queries.
     """
 
     batch: int | None
     queries: Rows
     keys: Rows
-    mask: Bool[Tensor, "queries keys"] | None
+    mask: Bool[Tensor, "rectangles_or_1 queries keys"] | None
     pattern: Pattern | None
     fresh: bool
 
@@ -85,4 +90,36 @@ class Strip:
 
     def __getitem__(self, part: slice) -> "Strip":
         """Return some of the rectangles."""
-        return replace(self, queries=self.queries[part], keys=self.keys[part])
+        mask = self.mask
+        mask = mask[part] if mask is not None and len(mask) > 1 else mask
+        return replace(self, queries=self.queries[part], keys=self.keys[part], mask=mask)
+
+    def allowed(
+        self, query_positions: Int[Tensor, "all_queries"], batch: int, device: torch.device
+    ) -> Bool[Tensor, "rectangles_or_1 queries keys"] | None:
+        """Return what is allowed in each rectangle, or None if everything is.
+
+        Args:
+            query_positions: where the queries stand.
+            batch: the sequence of the batch.
+            device: where the answer shall lie.
+        """
+        if self.mask is not None:
+            return self.mask.to(device)
+        if self.pattern is None:
+            return None
+        query = query_positions[self.queries.index()].to(device)[:, :, None]
+        key = self.keys.index().to(device)[:, None, :]
+        allowed = self.pattern.test(torch.tensor(batch, device=device), query, key)
+        return allowed.expand(self.num_rectangles, self.queries.count, self.keys.count)
+
+
+def write_masks(
+    strips: Sequence[Strip], query_positions: Int[Tensor, "all_queries"]
+) -> list[Strip]:
+    """Write the masks of strips down if that takes little memory: they are mostly used often."""
+    if sum(strip.num_pairs for strip in strips if strip.pattern is not None) > WRITTEN_PAIRS:
+        return list(strips)
+    here = query_positions.device
+    masks = [strip.allowed(query_positions, strip.batch or 0, here) for strip in strips]
+    return [replace(s, mask=m, pattern=None) for s, m in zip(strips, masks, strict=True)]

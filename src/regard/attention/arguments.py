@@ -1,0 +1,224 @@
+"""What users hand over, checked: every message names the argument, the rule and the value."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from regard.attention.call import Call
+from regard.patterns import Pattern, everyone
+from regard.patterns.causal import Causal
+from regard.patterns.pattern import Everyone
+from regard.patterns.whole import is_whole
+from regard.positions import Bias, given
+from regard.positions.given import Given
+
+
+def checked_call(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    pattern: Pattern | None,
+    bias: Bias | Tensor | None,
+    scale: float | None,
+    dropout: float,
+    positions: int | Tensor | None,
+) -> Call:
+    """Check what a user handed over, and return it as a `Call`.
+
+    Raises:
+        TypeError: an argument has the wrong kind.
+        ValueError: sizes, types or devices do not fit together. The message names the argument, the
+            rule and the value.
+    """
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+    query, key, value = _autocast(query, key, value)
+    _check_tensors(query, key, value)
+    num_queries, num_keys = query.shape[2], key.shape[2]
+    if not 0.0 <= dropout < 1.0:
+        raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
+    if scale is None:
+        scale = 1.0 / math.sqrt(max(1, query.shape[-1]))
+    if not isinstance(scale, int | float) or not math.isfinite(scale):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"scale must be a finite number, got {scale!r}")
+    first, listed = _checked_positions(positions, num_queries, num_keys)
+    if listed is not None:
+        queries = range(int(listed.min()), int(listed.max()) + 1)
+    else:
+        queries = range(first or 0, (first or 0) + num_queries)
+    pattern = _checked_pattern(pattern, query.shape[0], queries, num_keys)
+    return Call(
+        query,
+        key,
+        value,
+        pattern,
+        _simplified(pattern, queries, num_keys),
+        _checked_bias(bias, query, first, queries, num_keys),
+        scale,
+        dropout,
+        first,
+        listed,
+    )
+
+
+def _autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Do what autocast does for PyTorch's own attention."""
+    device = tensors[0].device
+    if not autocasts(device):
+        return tensors
+    kinds = (torch.float16, torch.bfloat16, torch.float32)
+    dtype = torch.get_autocast_dtype(device.type)
+    return tuple(x.to(dtype) if x.dtype in kinds else x for x in tensors)
+
+
+def autocasts(device: torch.device) -> bool:
+    """Whether autocast is on for a device."""
+    available = torch.amp.is_autocast_available(device.type)
+    return available and torch.is_autocast_enabled(device.type)
+
+
+def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if tensor.dim() != 4:
+            raise ValueError(
+                f"{name} must have 4 axes, [batch, heads, sequence, dim], "
+                f"got {tensor.dim()} of shape {list(tensor.shape)}"
+            )
+        if not tensor.is_floating_point():
+            raise ValueError(f"{name} must be a floating-point tensor, got {tensor.dtype}")
+        for what, mine, theirs in (
+            ("dtype", tensor.dtype, query.dtype),
+            ("device", tensor.device, query.device),
+        ):
+            if mine != theirs:
+                raise ValueError(
+                    f"{name} must have the {what} of query ({theirs}), got {mine}; "
+                    f"convert it with {name}.to(query.{what})"
+                )
+    for axis, what in ((0, "batch size"), (1, "number of heads"), (2, "length")):
+        if key.shape[axis] != value.shape[axis]:
+            raise ValueError(
+                f"value must have the {what} of key ({key.shape[axis]}), got {value.shape[axis]}"
+            )
+    if query.shape[0] != key.shape[0]:
+        raise ValueError(
+            f"key must have the batch size of query ({query.shape[0]}), got {key.shape[0]}"
+        )
+    if key.shape[1] == 0 or query.shape[1] % key.shape[1]:
+        raise ValueError(
+            f"the number of query heads ({query.shape[1]}) must be a multiple of the number of key "
+            f"heads, got {key.shape[1]}"
+        )
+    if query.shape[3] != key.shape[3]:
+        raise ValueError(
+            f"key must have the head size of query ({query.shape[3]}), got {key.shape[3]}"
+        )
+
+
+def _checked_positions(
+    positions: int | Tensor | None, num_queries: int, num_keys: int
+) -> tuple[int | None, Tensor | None]:
+    """Return where the first query stands, or else where each of them does."""
+    if positions is None:
+        return num_keys - num_queries, None
+    if isinstance(positions, Tensor):
+        if not is_whole(positions) or positions.shape != (num_queries,):
+            raise ValueError(
+                f"positions must name one whole number per query, [{num_queries}], "
+                f"got {positions.dtype} of shape {list(positions.shape)}"
+            )
+        listed = positions.detach().to("cpu", torch.long)
+        if num_queries and bool((listed.diff() == 1).all()):
+            return int(listed[0]), None
+        return (None, listed) if num_queries else (0, None)
+    if isinstance(positions, bool) or not isinstance(positions, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            "positions must be None, the position of the first query, or a tensor with one "
+            f"position per query, got {type(positions).__name__}"
+        )
+    return positions, None
+
+
+def _checked_pattern(pattern: Pattern | None, batch: int, queries: range, num_keys: int) -> Pattern:
+    if pattern is None:
+        return everyone()
+    if isinstance(pattern, Tensor):
+        instead = (
+            "pass it as bias="
+            if pattern.is_floating_point()
+            else ("pass regard.patterns.given(mask) with a boolean mask, where True means may look")
+        )
+        raise TypeError(
+            "pattern must be a Pattern such as causal() or window(before=128), got a tensor of "
+            f"{pattern.dtype} and shape {list(pattern.shape)}; {instead}"
+        )
+    if not isinstance(pattern, Pattern):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            "pattern must be a Pattern such as causal() or window(before=128), "
+            f"got {type(pattern).__name__}"
+        )
+    pattern.check(batch, queries, num_keys)
+    return pattern
+
+
+def _simplified(pattern: Pattern, queries: range, num_keys: int) -> Pattern:
+    if isinstance(pattern, Everyone) or not queries or not num_keys:
+        return everyone()
+    if isinstance(pattern, Causal):
+        # The usual case, told apart without tensors so that torch.compile can follow.
+        return everyone() if queries[0] >= num_keys - 1 else pattern
+    return pattern.simplified(queries, num_keys)
+
+
+def _checked_bias(
+    bias: Bias | Tensor | None,
+    query: Tensor,
+    first_position: int | None,
+    queries: range,
+    num_keys: int,
+) -> Bias | None:
+    if bias is None:
+        return None
+    batch, num_heads, num_queries, _ = query.shape
+    if isinstance(bias, Tensor):
+        bias = _given_bias(bias, first_position, num_queries, num_keys)
+    if not isinstance(bias, Bias):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            "bias must be a Bias such as alibi(heads) or softcap(50.0), or a tensor "
+            f"[batch or 1, heads or 1, queries, keys], got {type(bias).__name__}"
+        )
+    for what, mine, theirs in (
+        ("sequences", bias.batch_size, batch),
+        ("heads", bias.num_heads, num_heads),
+    ):
+        if mine is not None and mine != theirs:
+            raise ValueError(f"bias must be for {theirs} {what} as query is, got one for {mine}")
+    if isinstance(bias, Given):
+        bias.check(queries, num_keys)
+    for tensor in bias.tensors:
+        if tensor.device != query.device:
+            raise ValueError(
+                f"bias must lie on the device of query ({query.device}), got {tensor.device}"
+            )
+    return bias
+
+
+def _given_bias(bias: Tensor, first_position: int | None, num_queries: int, num_keys: int) -> Bias:
+    if not bias.is_floating_point():
+        raise ValueError(
+            f"bias must be a floating-point tensor, got {bias.dtype}; "
+            "for a mask of who may look at whom, pass pattern=regard.patterns.given(mask)"
+        )
+    if bias.dim() != 4 or bias.shape[2:] != (num_queries, num_keys):
+        raise ValueError(
+            f"bias must have the shape [batch or 1, heads or 1, {num_queries}, {num_keys}], "
+            f"got {list(bias.shape)}"
+        )
+    if first_position is None:
+        raise ValueError(
+            "bias can be a tensor only if the queries stand one after the other; "
+            "otherwise pass regard.positions.given(values), which is looked up by position"
+        )
+    return given(bias, first_query=first_position)
