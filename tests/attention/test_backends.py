@@ -481,6 +481,6 @@ def test_masks_that_are_not_written_down(monkeypatch: pytest.MonkeyPatch, group:
     pattern = causal() & documents([[0] * 31 + [1] * 40, [0] * 60 + [1] * 11]) | columns(every=7)
     query = torch.randn(2, 2 * group, 71, 5, dtype=torch.float64)
     key, value = torch.randn(2, 2, 2, 71, 5, dtype=torch.float64)
-    found = attend_with_lse(query, key, value, pattern=pattern, backend="blocks")
-    exact = attend_with_lse(query, key, value, pattern=pattern, backend="reference")
+    found = regard.attend_with_lse(query, key, value, pattern=pattern, backend="blocks")
+    exact = regard.attend_with_lse(query, key, value, pattern=pattern, backend="reference")
     torch.testing.assert_close(found, exact)
