@@ -75,7 +75,7 @@ class _Joined(torch.autograd.Function):
         if not layout.starts_all:
             output.zero_()
             lse.fill_(-torch.inf)
-        for task in tasks(call, layout, query, key, value, causal=work.causal):
+        for task in tasks(call, layout, query, key, value, causal=work.causal, backward=False):
             part, part_lse = task.forward()
             rows, outputs, sums = task.strip.queries, output[task.batch], lse[task.batch]
             if not task.strip.fresh:
@@ -117,7 +117,7 @@ class _Joined(torch.autograd.Function):
             total.zero_()
         learned = [tensor for tensor in tensors if tensor.requires_grad]
         learned_sums = [torch.zeros_like(tensor, dtype=call.lse_dtype) for tensor in learned]
-        for task in tasks(call, layout, query, key, value, causal=ctx.work.causal):
+        for task in tasks(call, layout, query, key, value, causal=ctx.work.causal, backward=True):
             rows, batch = task.strip.queries, task.batch
             grad_query, grad_key, grad_value, *others = task.backward(
                 take(grad[batch], rows), take(output[batch], rows), take(lse[batch], rows), learned

@@ -60,7 +60,14 @@ def writes_scores(call: Call) -> bool:
 
 
 def tasks(
-    call: Call, layout: Layout, query: Tensor, key: Tensor, value: Tensor, *, causal: bool
+    call: Call,
+    layout: Layout,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    causal: bool,
+    backward: bool,
 ) -> Iterator[Task]:
     """Cut a call into tasks.
 
@@ -71,6 +78,7 @@ def tasks(
         key: [batch, key_heads, keys, dim].
         value: [batch, key_heads, keys, dim].
         causal: whether the kernel is to mask by itself what lies ahead.
+        backward: whether gradients are to be computed, which take up more memory.
     """
     gathered = (s.num_rectangles * s.keys.count for s in layout.strips if s.keys.pitch is None)
     if sum(gathered) > call.num_keys:
@@ -78,7 +86,7 @@ def tasks(
         key, value = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (key, value))
     per_sequence = call.bias is not None and call.bias.batch_size is not None
     for strip in layout.strips:
-        some = _rectangles_at_once(call, strip)
+        some = _rectangles_at_once(call, strip, backward)
         for first in range(0, strip.num_rectangles, some):
             chunk = strip[first : first + some]
             sequences = range(call.batch) if strip.batch is None else [strip.batch]
@@ -100,11 +108,13 @@ def tasks(
                 yield Task(chunk, batch, piece, adjust, call.group)
 
 
-def _rectangles_at_once(call: Call, strip: Strip) -> int:
+def _rectangles_at_once(call: Call, strip: Strip, backward: bool) -> int:
     """Return how many rectangles of a strip go through one kernel call."""
     num_queries, num_keys = strip.queries.count, strip.keys.count
     width = max(call.key.shape[-1], call.value.shape[-1])
-    numbers = (num_keys * call.key.shape[1] + num_queries * call.num_heads) * width
+    numbers = num_queries * call.num_heads * width
+    if backward or strip.keys.pitch is None:
+        numbers += 2 * num_keys * call.key.shape[1] * width
     if writes_scores(call):
         numbers += 4 * num_queries * num_keys * call.num_heads
     elif call.bias is not None:
