@@ -3,6 +3,7 @@
 import gc
 import json
 import platform
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -32,20 +33,41 @@ class Figure:
 
 
 def interleaved(rounds: int, **contenders: Callable[[], object]) -> dict[str, float]:
-    """Return the best time of each contender in seconds, all of them run in turn in every round.
+    """Return the time of each contender in seconds: the best round's mean.
 
-    Machines are noisy and their speed drifts: what is to be compared must run side by side.
+    Machines are noisy and their speed drifts, so what is to be compared runs side by side, in turn,
+    and in each round all get about as much time: a quick one is run several times, and the mean of
+    those runs counts.
     """
+    once = {name: _seconds(contender, 1) for name, contender in contenders.items()}
+    once = {name: min(once[name], _seconds(run, 1)) for name, run in contenders.items()}
+    share = min(max(once.values()), 2.0)
+    runs = {name: max(1, round(share / seconds)) for name, seconds in once.items()}
     best = dict.fromkeys(contenders, float("inf"))
-    for contender in contenders.values():
-        contender()
     for _ in range(rounds):
         for name, contender in contenders.items():
-            gc.collect()
-            start = time.perf_counter()
-            contender()
-            best[name] = min(best[name], time.perf_counter() - start)
+            best[name] = min(best[name], _seconds(contender, runs[name]))
     return best
+
+
+def _seconds(contender: Callable[[], object], runs: int) -> float:
+    gc.collect()
+    start = time.perf_counter()
+    for _ in range(runs):
+        contender()
+    return (time.perf_counter() - start) / runs
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process has held so far.
+
+    On Linux not by `getrusage`, whose answer starts with that of the parent process.
+    """
+    try:
+        with open("/proc/self/status") as lines:
+            return 1024 * next(int(x.split()[1]) for x in lines if x.startswith("VmHWM"))
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def machine() -> str:

@@ -2,11 +2,10 @@
 
     python -m benchmarks.attend [--json] [--only dense window sparse million growth]
 
-float32, 1 × 8 heads × 64; ratios are measured side by side in one run, the best of several rounds.
+float32, 1 × 8 heads × 64. What is compared runs side by side; the best of several rounds counts.
 """
 
 import argparse
-import resource
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 import regard
-from benchmarks._measure import Figure, interleaved, machine, report
+from benchmarks._measure import Figure, interleaved, machine, peak_bytes, report
 
 HEADS, DIM = 8, 64
 LONG = 16_384
@@ -42,7 +41,7 @@ def main() -> None:
 
 def dense() -> Iterator[Figure]:
     """What `attend` adds to the kernel that it calls."""
-    for length, rounds in ((2_048, 20), (8_192, 5)):
+    for length, rounds in ((2_048, 20), (8_192, 8)):
         for name, pattern in (("dense", None), ("causal", regard.causal())):
             ours = _attend(pattern)
             theirs = _sdpa(is_causal=pattern is not None)
@@ -65,7 +64,7 @@ def window() -> Iterator[Figure]:
     yield Figure(f"{name} forward: faster than FlexAttention", times["flex"] / ours, "×", "≥ 1")
     yield Figure(f"{name} forward: faster than local-attention", times["local"] / ours, "×")
     both = contenders | {"local": _local_attention()}
-    times = interleaved(3, **_trained(LONG, both))
+    times = interleaved(5, **_trained(LONG, both))
     ours = times["ours"]
     yield Figure(f"{name} both passes: faster than causal SDPA", times["past"] / ours, "×", "≥ 12")
     faster = times["local"] / ours
@@ -76,7 +75,7 @@ def sparse() -> Iterator[Figure]:
     """64 neighbours and every 64th position."""
     name = f"64 near and every 64th at {LONG:,}"
     contenders = {"ours": _attend(SPARSE), "past": _sdpa(is_causal=True)}
-    for what, times in _both_ways(LONG, 3, **contenders):
+    for what, times in _both_ways(LONG, 5, **contenders):
         aim = "≥ 10" if what == "both passes" else ""
         ratio = times["past"] / times["ours"]
         yield Figure(f"{name} {what}: faster than causal SDPA", ratio, "×", aim)
@@ -98,12 +97,11 @@ def one_million() -> None:
     with torch.no_grad():
         small = (x[:, :, :4096] for x in (query, key, value))
         regard.attend(*small, pattern=pattern)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = peak_bytes()
         start = time.perf_counter()
         regard.attend(query, key, value, pattern=pattern)
         seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(seconds, (peak - before) * 1024 / 1e9)
+    print(seconds, (peak_bytes() - before) / 1e9)
 
 
 def growth() -> Iterator[Figure]:
