@@ -5,8 +5,11 @@ in every run; chosen by itself where ``CI`` is set) or ``thorough``.
 """
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
+from jaxtyping import config
 
 settings.register_profile("default", deadline=None, max_examples=50)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
@@ -14,3 +17,15 @@ settings.register_profile("thorough", settings.get_profile("default"), max_examp
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")
 )
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Switch shape checks off.
+
+    To see the errors that users see, who run without them, and where torch traces our code.
+    """
+    before = config.jaxtyping_disable
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", before)

@@ -18,21 +18,9 @@ class Alibi:
     """
 
     slopes: Float[Tensor, "heads"]
-
-    @property
-    def additive(self) -> bool:
-        """True: the distance does not depend on the score."""
-        return True
-
-    @property
-    def relative(self) -> bool:
-        """True: the distance is all that counts."""
-        return True
-
-    @property
-    def batch_size(self) -> None:
-        """None: the same for all sequences."""
-        return None
+    additive = True
+    relative = True
+    batch_size = None
 
     @property
     def num_heads(self) -> int:

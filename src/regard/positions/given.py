@@ -21,6 +21,8 @@ class Given:
 
     values: Float[Tensor, "batch heads queries keys"]
     first_query: int = 0
+    additive = True
+    relative = False
 
     def __post_init__(self) -> None:
         if self.values.ndim != 4:
@@ -33,16 +35,6 @@ class Given:
                 f"values must be floating, got {self.values.dtype}; "
                 "a mask of allowed pairs is a pattern, not a bias"
             )
-
-    @property
-    def additive(self) -> bool:
-        """True: the values do not depend on the scores."""
-        return True
-
-    @property
-    def relative(self) -> bool:
-        """False: every pair has a number of its own."""
-        return False
 
     @property
     def batch_size(self) -> int | None:

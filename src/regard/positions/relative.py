@@ -35,6 +35,9 @@ class Relative(nn.Module):
     """
 
     table: nn.Parameter
+    additive = True
+    relative = True
+    batch_size = None
 
     def __init__(
         self,
@@ -52,21 +55,6 @@ class Relative(nn.Module):
         self.max_distance = max_distance
         self.bidirectional = bidirectional
         self.table = nn.Parameter(torch.zeros(num_buckets, num_heads))
-
-    @property
-    def additive(self) -> bool:
-        """True: the table does not depend on the scores."""
-        return True
-
-    @property
-    def relative(self) -> bool:
-        """True: the distance is all that counts."""
-        return True
-
-    @property
-    def batch_size(self) -> None:
-        """None: the same for all sequences."""
-        return None
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -20,30 +20,14 @@ class Softcap:
     """
 
     cap: float
+    additive = False
+    relative = True
+    batch_size = None
+    num_heads = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.cap) and self.cap > 0):
             raise ValueError(f"cap must be positive and finite, got {self.cap}")
-
-    @property
-    def additive(self) -> bool:
-        """False: what is added depends on the score."""
-        return False
-
-    @property
-    def relative(self) -> bool:
-        """True: positions do not count at all."""
-        return True
-
-    @property
-    def batch_size(self) -> None:
-        """None: the same for all sequences."""
-        return None
-
-    @property
-    def num_heads(self) -> None:
-        """None: the same for all heads."""
-        return None
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
