@@ -293,3 +293,11 @@ def test_alibi_with_a_window_skips_blocks() -> None:
     found = plan(*tokens(1024), pattern=causal() & window(before=31), bias=alibi(2))
     assert found.backend == "blocks"
     assert found.density == (16 * 64 * 96 - 64 * 32) / 1024**2
+
+
+def test_a_bias_for_many_heads_is_not_written_down_whole() -> None:
+    """Each head has a mask of its own: together they may be too large where one is not."""
+    few = tokens(1024)
+    many = [tensor[:, :1].expand(1, 65, -1, -1) for tensor in few]
+    assert plan(*few, bias=alibi(2)).backend == "fused"
+    assert plan(*many, bias=alibi(65)).backend == "blocks"

@@ -15,7 +15,7 @@ SHORT = 320
 """Keys up to which cutting a pattern up costs more than it saves."""
 
 LARGEST_MASK = 1 << 26
-"""Pairs up to which a dense mask may be written down for the fused kernel."""
+"""Numbers that a dense mask for the fused kernel may have."""
 
 SPARSE = 0.6
 """The share of pairs below which computing only the allowed blocks is worth it."""
@@ -119,9 +119,16 @@ def _choose(call: Call, lse: bool) -> tuple[str, str]:
     if _density(call) <= SPARSE:
         name = "flex" if _serves_on_gpu(call, lse) else "blocks"
         return name, "the pattern leaves many blocks empty, which it skips"
-    if pairs > LARGEST_MASK or call.trains_bias:
+    if _mask_size(call) > LARGEST_MASK or call.trains_bias:
         return "blocks", "it needs no mask as large as the matrix"
     return "fused", "the pattern leaves too few blocks empty for skipping them to pay"
+
+
+def _mask_size(call: Call) -> int:
+    heads = call.bias.num_heads if call.bias is not None else None
+    sequences = call.bias.batch_size if call.bias is not None else None
+    sequences = sequences or call.simple_pattern.batch_size
+    return call.num_queries * call.num_keys * (heads or 1) * (sequences or 1)
 
 
 def _serves_on_gpu(call: Call, lse: bool) -> bool:
