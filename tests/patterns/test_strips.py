@@ -2,6 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.patterns import causal, layout, window
 from regard.patterns.strips import Rows, Strip
 
 
@@ -55,3 +56,15 @@ def test_pairs_of_a_strip() -> None:
     assert strip.num_rectangles == 3
     assert strip.num_pairs == 3 * 5 * 11
     assert strip[1:].num_pairs == 2 * 5 * 11
+
+
+def test_some_queries_of_a_strip() -> None:
+    found = layout(causal() & window(before=40), torch.arange(200), 200, block=48)
+    for strip in found.strips:
+        assert strip.mask is not None
+        for first in range(0, strip.queries.count, 7):
+            some = strip.of_queries(first, 7)
+            stop = min(first + 7, strip.queries.count)
+            assert torch.equal(some.queries.index(), strip.queries.index()[:, first:stop])
+            assert torch.equal(some.keys.index(), strip.keys.index())
+            assert torch.equal(some.mask, strip.mask[:, first:stop])

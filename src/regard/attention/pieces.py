@@ -85,44 +85,49 @@ def tasks(
         # Gathering a row is quick if all its heads lie side by side.
         key, value = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (key, value))
     per_sequence = call.bias is not None and call.bias.batch_size is not None
-    for strip in layout.strips:
-        some = _rectangles_at_once(call, strip, backward)
-        for first in range(0, strip.num_rectangles, some):
-            chunk = strip[first : first + some]
-            sequences = range(call.batch) if strip.batch is None else [strip.batch]
-            mask = adjust = None
-            for batch in sequences:
-                if batch == sequences[0] or per_sequence:
-                    if writes_scores(call):
-                        adjust = _adjust(call, layout, chunk, batch)
-                    else:
-                        mask = _additive_mask(call, layout, chunk, batch)
-                piece = kernels.Piece(
-                    _fold(take(query[batch], chunk.queries), call.group),
-                    take(key[batch], chunk.keys),
-                    take(value[batch], chunk.keys),
-                    mask,
-                    causal,
-                    call.scale,
-                )
-                yield Task(chunk, batch, piece, adjust, call.group)
+    for bite in (bite for strip in layout.strips for bite in _bites(call, strip, backward)):
+        sequences = range(call.batch) if bite.batch is None else [bite.batch]
+        mask = adjust = None
+        for batch in sequences:
+            if batch == sequences[0] or per_sequence:
+                if writes_scores(call):
+                    adjust = _adjust(call, layout, bite, batch)
+                else:
+                    mask = _additive_mask(call, layout, bite, batch)
+            piece = kernels.Piece(
+                _fold(take(query[batch], bite.queries), call.group),
+                take(key[batch], bite.keys),
+                take(value[batch], bite.keys),
+                mask,
+                causal,
+                call.scale,
+            )
+            yield Task(bite, batch, piece, adjust, call.group)
 
 
-def _rectangles_at_once(call: Call, strip: Strip, backward: bool) -> int:
-    """Return how many rectangles of a strip go through one kernel call."""
+def _bites(call: Call, strip: Strip, backward: bool) -> Iterator[Strip]:
+    """Cut a strip so that what is allocated for each kernel call stays within a budget."""
     num_queries, num_keys = strip.queries.count, strip.keys.count
     width = max(call.key.shape[-1], call.value.shape[-1])
-    numbers = num_queries * call.num_heads * width
-    if backward or strip.keys.pitch is None:
-        numbers += 2 * num_keys * call.key.shape[1] * width
-    if writes_scores(call):
-        numbers += 4 * num_queries * num_keys * call.num_heads
-    elif call.bias is not None:
-        numbers += num_queries * num_keys * call.num_heads
-    elif strip.pattern is not None:
-        numbers += 2 * num_queries * num_keys
     budget = _BYTES_AT_ONCE.get(call.query.device.type, _BYTES_AT_ONCE_ELSEWHERE)
-    return max(1, budget // (numbers * call.query.element_size()))
+    budget //= call.query.element_size()
+    per_row = call.num_heads * width
+    gathered = backward or strip.keys.pitch is None
+    per_rectangle = 2 * num_keys * call.key.shape[1] * width if gathered else 0
+    scores = 0
+    if writes_scores(call):
+        scores = 4 * num_keys * call.num_heads
+    elif call.bias is not None:
+        scores = num_keys * call.num_heads
+    elif strip.pattern is not None:
+        scores = 2 * num_keys
+
+    some = max(1, budget // (per_rectangle + num_queries * (per_row + scores)))
+    # A kernel can do with one large rectangle, but what is written down for its scores can't.
+    rows = max(1, budget // scores) if scores else num_queries
+    for first in range(0, strip.num_rectangles, some):
+        for row in range(0, num_queries, rows):
+            yield strip[first : first + some].of_queries(row, rows)
 
 
 def _additive_mask(

@@ -94,6 +94,12 @@ class Strip:
         mask = mask[part] if mask is not None and len(mask) > 1 else mask
         return replace(self, queries=self.queries[part], keys=self.keys[part], mask=mask)
 
+    def of_queries(self, first: int, count: int) -> "Strip":
+        """Return some of the queries of each rectangle: `count` of them or those that are left."""
+        count = min(count, self.queries.count - first)
+        mask = None if self.mask is None else self.mask[:, first : first + count]
+        return replace(self, queries=self.queries.part(first, count), mask=mask)
+
     def allowed(
         self, query_positions: Int[Tensor, "all_queries"], batch: int, device: torch.device
     ) -> Bool[Tensor, "rectangles_or_1 queries keys"] | None:
