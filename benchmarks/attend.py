@@ -30,7 +30,14 @@ def main() -> None:
     parts["growth"] = growth
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one line of JSON a figure")
-    parser.add_argument("--only", nargs="+", choices=parts, default=list(parts), metavar="PART")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=parts,
+        default=list(parts),
+        metavar="PART",
+        help=f"run only some of: {', '.join(parts)}",
+    )
     arguments = parser.parse_args()
     if not arguments.json:
         print(machine())

@@ -161,7 +161,7 @@ def test_a_mask_is_no_pattern(dtype: torch.dtype) -> None:
 def test_a_float_mask_is_no_pattern() -> None:
     assert refusal(pattern=torch.zeros(1, 1, 5, 7), error=TypeError) == (
         "pattern must be a Pattern such as causal() or window(before=128), got a tensor of "
-        "torch.float32 and shape [1, 1, 5, 7]; pass it as bias="
+        "torch.float32 and shape [1, 1, 5, 7]; numbers to add to the scores are passed as bias="
     )
 
 

@@ -261,3 +261,9 @@ def test_batches_that_differ_are_not_combined() -> None:
 def test_a_block_holds_something() -> None:
     with pytest.raises(ValueError, match=r"block must be at least 1, got 0$"):
         layout(causal(), torch.arange(3), 3, block=0)
+
+
+def test_and_or_not_are_no_operators() -> None:
+    for combine in (lambda: causal() and prefix(3), lambda: not causal()):
+        with pytest.raises(TypeError, match=r"neither true nor false: combine .* &, \| and ~$"):
+            combine()

@@ -146,7 +146,7 @@ def _checked_pattern(pattern: Pattern | None, batch: int, queries: range, num_ke
         return everyone()
     if isinstance(pattern, Tensor):
         instead = (
-            "pass it as bias="
+            "numbers to add to the scores are passed as bias="
             if pattern.is_floating_point()
             else ("pass regard.patterns.given(mask) with a boolean mask, where True means may look")
         )

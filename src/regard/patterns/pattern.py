@@ -160,6 +160,9 @@ class Pattern(ABC):
             for drawing in drawings.tolist()
         )
 
+    def __bool__(self) -> bool:
+        raise TypeError("a pattern is neither true nor false: combine patterns with &, | and ~")
+
     def __and__(self, other: "Pattern") -> "Pattern":
         return Both(self, _pattern(other, "&"))
 
