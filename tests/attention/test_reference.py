@@ -44,7 +44,8 @@ def attend_in_python(case: Case) -> dict[str, Tensor]:
     output = torch.zeros(batch, heads, queries, value_dim, dtype=torch.float64)
     lse = torch.zeros(batch, heads, queries, dtype=torch.float64)
     where = [position_of(case, i) for i in range(queries)]
-    may_look = (case.pattern or everyone()).allows(where, range(keys)).expand(batch, -1, -1)
+    pattern = everyone() if case.pattern is None else case.pattern
+    may_look = pattern.allows(where, range(keys)).expand(batch, -1, -1)
     may_look = may_look.tolist()
     for b in range(batch):
         for h in range(heads):
