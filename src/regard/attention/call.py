@@ -96,9 +96,3 @@ class Call:
         if self.bias is None or not torch.is_grad_enabled():
             return False
         return any(tensor.requires_grad for tensor in self.bias.tensors)
-
-    def __str__(self) -> str:
-        return (
-            f"query {list(self.query.shape)}, key {list(self.key.shape)}, "
-            f"value {list(self.value.shape)}, {self.query.dtype}, pattern {self.pattern!r}"
-        )

@@ -61,7 +61,7 @@ class Plan:
 
 def run(call: Call, lse: bool, backend: str) -> tuple[Tensor, Tensor | None]:
     """Run a call on the backend that is planned for it."""
-    name = planned(call, lse, backend).backend
+    name, _ = _served_by(call, lse, backend)
     if not call.num_queries or not call.num_keys:
         # Nothing is looked at, and no kernel need be asked.
         name = "reference"
@@ -73,7 +73,23 @@ def run(call: Call, lse: bool, backend: str) -> tuple[Tensor, Tensor | None]:
 
 
 def planned(call: Call, lse: bool, backend: str) -> Plan:
+    """Say which backend serves a call and what that costs; raises as `_served_by` does."""
+    name, reason = _served_by(call, lse, backend)
+    if name in ("blocks", "flex"):
+        density = _density(call)
+    else:
+        half = name == "fused" and fused.kernel_masks(call)
+        density = (call.num_keys + 1) / (2 * call.num_keys) if half else 1.0
+    width = call.key.shape[-1] + call.value.shape[-1]
+    pairs = call.batch * call.num_heads * call.num_queries * call.num_keys
+    return Plan(name, reason, density, 2.0 * width * pairs * density)
+
+
+def _served_by(call: Call, lse: bool, backend: str) -> tuple[str, str]:
     """Choose the backend for a call, or check that the named one can serve it.
+
+    Returns:
+        Its name, and why it was chosen.
 
     Raises:
         ValueError: there is no backend of that name, or it can't serve the call. A backend that is
@@ -90,14 +106,7 @@ def planned(call: Call, lse: bool, backend: str) -> Plan:
     if problem:
         advice = '; backend="reference" can, slowly' if backend == "auto" else ""
         raise ValueError(f'backend "{name}" can\'t serve this call: {problem}{advice}')
-    if name in ("blocks", "flex"):
-        density = _density(call)
-    else:
-        half = name == "fused" and fused.kernel_masks(call)
-        density = (call.num_keys + 1) / (2 * call.num_keys) if half else 1.0
-    width = call.key.shape[-1] + call.value.shape[-1]
-    pairs = call.batch * call.num_heads * call.num_queries * call.num_keys
-    return Plan(name, reason, density, 2.0 * width * pairs * density)
+    return name, reason
 
 
 def _choose(call: Call, lse: bool) -> tuple[str, str]:
