@@ -1,6 +1,7 @@
 """Self-attention on PyTorch: build it, run it at the speed of the fused kernels, look inside it."""
 
 from regard.attention import attend, attend_with_lse, plan
+from regard.matrix import AttentionMatrix, rollout
 from regard.patterns import (
     causal,
     columns,
@@ -17,6 +18,7 @@ from regard.patterns import (
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "AttentionMatrix",
     "attend",
     "attend_with_lse",
     "causal",
@@ -28,6 +30,7 @@ __all__ = [
     "padding",
     "plan",
     "prefix",
+    "rollout",
     "strided",
     "window",
 ]

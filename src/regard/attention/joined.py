@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from regard.attention.call import Call
+from regard.attention.exact import settle
 from regard.attention.pieces import tasks
 from regard.attention.rows import add, put, take
 from regard.patterns import Layout
@@ -41,6 +42,7 @@ def attend_joined(
     call: Call, work: Work
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
     """Return the output of attention and the log-sum-exp of each row."""
+    settle()
     tensors = () if call.bias is None else call.bias.tensors
     output, lse = _Joined.apply(call, work, *map(_readable, same_head_size(call)), *tensors)
     return output[..., : call.value.shape[-1]], lse

@@ -5,12 +5,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention.call import Call
+from regard.attention.exact import settle
 
 
 def run(
     call: Call, lse: bool = True
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
     """Return the output of attention and the log-sum-exp of each row, from every score at once."""
+    settle()
     query, key, value = call.query.double(), call.key.double(), call.value.double()
     key, value = (x.repeat_interleave(call.group, dim=1) for x in (key, value))
 

@@ -1,0 +1,49 @@
+"""The attention matrix as a value, lazily."""
+
+from regard.matrix.distance import Distance, DistanceResult
+from regard.matrix.edges import Edges, EdgesResult
+from regard.matrix.effective_keys import EffectiveKeys, EffectiveKeysResult
+from regard.matrix.entropy import Entropy, EntropyResult
+from regard.matrix.hits import Hits, HitsResult
+from regard.matrix.mass import Mass, MassResult
+from regard.matrix.matrix import AttentionMatrix
+from regard.matrix.offsets import Offsets, OffsetsResult
+from regard.matrix.pool import Pool, PoolResult
+from regard.matrix.received import Received, ReceivedResult
+from regard.matrix.reduction import Reduction
+from regard.matrix.result import Result
+from regard.matrix.rollout import rollout
+from regard.matrix.summarize import accumulate
+from regard.matrix.tiles import Tile
+from regard.matrix.top_keys import TopKeys, TopKeysResult
+from regard.matrix.view import View
+
+__all__ = [
+    "AttentionMatrix",
+    "Distance",
+    "DistanceResult",
+    "Edges",
+    "EdgesResult",
+    "EffectiveKeys",
+    "EffectiveKeysResult",
+    "Entropy",
+    "EntropyResult",
+    "Hits",
+    "HitsResult",
+    "Mass",
+    "MassResult",
+    "Offsets",
+    "OffsetsResult",
+    "Pool",
+    "PoolResult",
+    "Received",
+    "ReceivedResult",
+    "Reduction",
+    "Result",
+    "Tile",
+    "TopKeys",
+    "TopKeysResult",
+    "View",
+    "accumulate",
+    "rollout",
+]

@@ -1,0 +1,116 @@
+"""How far a head looks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import pad
+
+from regard.matrix.reduction import Sums, merged, zeros
+from regard.matrix.result import Result
+from regard.matrix.source import Fact
+from regard.matrix.tiles import Tile
+from regard.matrix.view import View
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DistanceResult(Result):
+    """How far a head looks, in positions, over all of its mass.
+
+    Attributes:
+        mean: the mean distance.
+        quantiles: the distance within which a share of the mass lies.
+        mass: the mass at each distance.
+    """
+
+    mean: Float[Tensor, "*heads"]
+    quantiles: Float[Tensor, "*heads shares"]
+    mass: Float[Tensor, "*heads distances"]
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far a head looks: the distribution of its mass over |key − query|.
+
+    The mass at every distance is kept, so that quantiles are exact and states of sequences of
+    different lengths can be merged.
+
+    Args:
+        shares: which quantiles to report, each from 0 to 1.
+
+    >>> import torch, regard
+    >>> x = torch.zeros(1, 1, 4, 8)
+    >>> found = regard.AttentionMatrix(x, x, pattern=regard.causal())[0, 0].distance()
+    >>> found.mean, found.quantiles
+    (tensor(0.7500), tensor([0., 0., 0., 1., 2.]))
+    """
+
+    shares: Sequence[float] = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+    facts: ClassVar[tuple[Fact, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for share in self.shares:
+            if not 0.0 <= share <= 1.0:
+                raise ValueError(f"Distance: shares must lie between 0 and 1, got {share}")
+
+    def start(self, view: View) -> Sums:
+        if 0 in view.sizes:
+            return Sums(view.outline, {"mass": zeros(view, 1)})
+        queries, keys = view.source.positions(view.queries), torch.as_tensor(view.keys)
+        longest = max(int(queries.max() - keys[0]), int(keys[-1] - queries.min()))
+        return Sums(view.outline, {"mass": zeros(view, longest + 1)})
+
+    def update(self, state: Sums, tile: Tile) -> Sums:
+        mass = tile.heads_of(state["mass"])
+        first, last = int(tile.key_positions[0]), int(tile.key_positions[-1])
+        top, bottom = int(tile.query_positions[0]), int(tile.query_positions[-1])
+        dense = last - first == len(tile.columns) - 1
+        if dense and bool((tile.query_positions.diff() == 1).all()):
+            sums = _diagonal_sums(tile.weights)
+            offsets = torch.arange(first - bottom, last - top + 1, device=mass.device)
+            mass.index_add_(2, offsets.abs(), sums.to(mass.dtype))
+        else:
+            far = (tile.key_positions - tile.query_positions[:, None]).abs().flatten()
+            mass.index_add_(2, far, tile.weights.flatten(2).to(mass.dtype))
+        return state
+
+    def merge(self, first: Sums, second: Sums) -> Sums:
+        longest = max(state["mass"].shape[2] for state in (first, second))
+        return merged(
+            *(
+                Sums(state.outline, {"mass": pad(mass, (0, longest - mass.shape[2]))})
+                for state in (first, second)
+                for mass in (state["mass"],)
+            )
+        )
+
+    def finish(self, state: Sums) -> DistanceResult:
+        outline, mass = state.outline, state["mass"]
+        far = torch.arange(mass.shape[2], dtype=mass.dtype, device=mass.device)
+        total = mass.sum(dim=2)
+        mean = (mass * far).sum(dim=2) / total
+        share = mass.cumsum(dim=2) / total[..., None]
+        wanted = torch.tensor(self.shares, dtype=mass.dtype, device=mass.device)
+        wanted = wanted.expand(*share.shape[:2], -1).contiguous()
+        # A share of 1 may be missed by a rounding error.
+        found = torch.searchsorted(share, wanted).clamp_max(mass.shape[2] - 1).to(mass.dtype)
+        found = found.masked_fill(total[..., None] == 0.0, torch.nan)
+        labels = outline.labels(shares=list(self.shares), distances=range(mass.shape[2]))
+        return DistanceResult(labels, *(outline.trim(x) for x in (mean, found, mass)))
+
+
+def _diagonal_sums(weights: Tensor) -> Tensor:
+    """Return the sums over the diagonals of [batch, heads, rows, columns].
+
+    Returns:
+        [batch, heads, rows + columns − 1], from the lower left corner to the upper right one.
+    """
+    rows, columns = weights.shape[2:]
+    # Rows that are one longer than they are read shift by one each time.
+    padded = pad(weights.flip(2), (0, rows))
+    shifted = padded.flatten(2)[..., :-rows].unflatten(2, (rows, columns + rows - 1))
+    return shifted.sum(dim=2)

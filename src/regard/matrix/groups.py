@@ -1,0 +1,41 @@
+"""An axis in groups of neighbours."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+GROUP = 64
+"""How many rows or columns are looked at as one."""
+
+
+def grouped(
+    values: Tensor, axis: int, how: Literal["sum", "max"], size: int = GROUP, skipped: int = 0
+) -> Tensor:
+    """Reduce an axis group by group; the first and the last group may be smaller.
+
+    Args:
+        values: any tensor.
+        axis: which axis, counted from the front.
+        how: whether to sum each group up, or to take its largest.
+        size: how many places a group has.
+        skipped: how many places of the first group come before.
+    """
+    if size == 1:
+        return values
+    length = values.shape[axis]
+    if skipped % size == 0 and length % size == 0:
+        return _reduced(values.unflatten(axis, (-1, size)), axis + 1, how)
+    start = min(-skipped % size, length)
+    stop = start + (length - start) // size * size
+    parts = [
+        values.narrow(axis, 0, start).unsqueeze(axis),
+        values.narrow(axis, start, stop - start).unflatten(axis, (-1, size)),
+        values.narrow(axis, stop, length - stop).unsqueeze(axis),
+    ]
+    parts = [x for x in parts if x.shape[axis] and x.shape[axis + 1]]
+    return torch.cat([_reduced(x, axis + 1, how) for x in parts], dim=axis)
+
+
+def _reduced(values: Tensor, axis: int, how: Literal["sum", "max"]) -> Tensor:
+    return values.amax(dim=axis) if how == "max" else values.sum(dim=axis)

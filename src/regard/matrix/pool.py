@@ -1,0 +1,112 @@
+"""The matrix as a small picture."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.matrix.groups import GROUP, grouped
+from regard.matrix.reduction import Sums, merged, zeros
+from regard.matrix.result import Result
+from regard.matrix.source import Fact
+from regard.matrix.tiles import Tile
+from regard.matrix.view import View
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PoolResult(Result):
+    """A picture of each head.
+
+    Attributes:
+        cells: the mean, or the largest, of the weights of each cell.
+        height: how many queries a cell has; the last row of cells may have fewer.
+        width: how many keys a cell has; the last column of cells may have fewer.
+    """
+
+    cells: Float[Tensor, "*heads cell_rows cell_columns"]
+    height: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A picture of up to size × size cells, each the mean or the largest of its weights.
+
+    All cells are as large as the first, but for the last row and column, which take what is left;
+    a mean is over the pairs that a cell has, forbidden ones included.
+
+    Args:
+        size: the largest number of cells along each axis.
+        how: "mean" or "max".
+
+    >>> import torch, regard
+    >>> x = torch.zeros(1, 1, 5, 8)
+    >>> regard.AttentionMatrix(x, x, pattern=regard.causal())[0, 0].pool(3).cells
+    tensor([[0.5000, 0.0000, 0.0000],
+            [0.2917, 0.2083, 0.0000],
+            [0.2000, 0.2000, 0.2000]])
+    """
+
+    size: int
+    how: Literal["mean", "max"] = "mean"
+
+    facts: ClassVar[tuple[Fact, ...]] = ("sums",)
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"Pool: size must be at least 1, got {self.size}")
+        if self.how not in ("mean", "max"):
+            raise ValueError(f"Pool: how must be 'mean' or 'max', got {self.how!r}")
+
+    def start(self, view: View) -> Sums:
+        counts = (-(-size // self._cell(size)) for size in view.sizes[2:])
+        return Sums(view.outline, {"cells": zeros(view, *counts)})
+
+    def _cell(self, size: int) -> int:
+        """Return how many rows or columns a cell has."""
+        return max(1, -(-size // self.size))
+
+    def update(self, state: Sums, tile: Tile) -> Sums:
+        height, width = (self._cell(size) for size in tile.view.sizes[2:])
+        start = tile.queries.start
+        how = "max" if self.how == "max" else "sum"
+        if how == "sum" and height % GROUP == 0 and start % GROUP == 0:
+            rows = grouped(tile.sums, 2, how, height // GROUP, start % height // GROUP)
+        else:
+            rows = grouped(tile.weights, 2, how, height, start % height)
+        first = start // height
+        cells = tile.heads_of(state["cells"])[:, :, first : first + rows.shape[2]]
+        if isinstance(tile.columns, range):
+            start = tile.columns.start
+            found = grouped(rows, 3, how, width, start % width)
+            cells = cells[..., start // width : start // width + found.shape[3]]
+            cells.copy_(torch.maximum(cells, found) if how == "max" else cells + found)
+            return state
+        columns, rows = tile.columns.to(cells.device) // width, rows.to(cells.dtype)
+        if how == "max":
+            cells.scatter_reduce_(3, columns.expand(rows.shape), rows, "amax")
+        else:
+            cells.index_add_(3, columns, rows)
+        return state
+
+    def merge(self, first: Sums, second: Sums) -> Sums:
+        total = merged(first, second)
+        if self.how == "max":
+            total.tensors["cells"] = torch.maximum(first["cells"], second["cells"])
+        return total
+
+    def finish(self, state: Sums) -> PoolResult:
+        outline, cells = state.outline, state["cells"]
+        height, width = (self._cell(size) for size in outline.sizes[2:])
+        sizes = outline.sizes[2:]
+        if self.how == "mean":
+            for axis, (cell, size) in enumerate(zip((height, width), sizes, strict=True), start=2):
+                ends = torch.arange(0, size + cell, cell, device=cells.device).clamp_max(size)
+                counts = ends.diff()[: cells.shape[axis]]
+                cells = cells / (counts[:, None] if axis == 2 else counts)
+        labels = outline.labels(
+            cell_rows=range(0, sizes[0], height), cell_columns=range(0, sizes[1], width)
+        )
+        return PoolResult(labels, outline.trim(cells), height, width)

@@ -1,0 +1,61 @@
+"""Who is looked at."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.matrix.reduction import Sums, merged, zeros
+from regard.matrix.result import Result
+from regard.matrix.source import Fact
+from regard.matrix.tiles import Tile
+from regard.matrix.view import View
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReceivedResult(Result):
+    """What each key gets.
+
+    Attributes:
+        mean: the mean weight over the queries that may look at the key; NaN where none may.
+        queries: how many may.
+    """
+
+    mean: Float[Tensor, "*heads keys"]
+    queries: Int[Tensor, "*heads keys"]
+
+    @property
+    def total(self) -> Tensor:
+        """The sum of the weights."""
+        return self.mean.nan_to_num() * self.queries
+
+
+@dataclass(frozen=True)
+class Received:
+    """The weight that each key gets, as the mean over the queries that may look at it.
+
+    >>> import torch, regard
+    >>> x = torch.zeros(1, 1, 3, 8)
+    >>> regard.AttentionMatrix(x, x, pattern=regard.causal())[0, 0].received().mean
+    tensor([0.6111, 0.4167, 0.3333])
+    """
+
+    facts: ClassVar[tuple[Fact, ...]] = ("sums",)
+    merge = staticmethod(merged)
+
+    def start(self, view: View) -> Sums:
+        num_keys = view.sizes[3]
+        sums, counts = zeros(view, num_keys), zeros(view, num_keys, dtype=torch.long)
+        return Sums(view.outline, {"weights": sums, "queries": counts})
+
+    def update(self, state: Sums, tile: Tile) -> Sums:
+        tile.add_to_columns(state["weights"], tile.column_sums)
+        tile.add_to_columns(state["queries"], tile.lookers)
+        return state
+
+    def finish(self, state: Sums) -> ReceivedResult:
+        outline = state.outline
+        mean = outline.trim(state["weights"] / state["queries"])
+        return ReceivedResult(outline.labels(), mean, outline.trim(state["queries"]))

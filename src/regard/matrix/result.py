@@ -1,0 +1,88 @@
+"""What a reduction returns: a few tensors with named axes."""
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.matrix.view import Labels
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """A few tensors with named axes, whose names are those of its annotations.
+
+    `*heads` stands for the axes "batch" and "heads", unless they were picked by a number:
+    `A[0, 3].entropy()` has the axis "queries" only.
+
+    Attributes:
+        labels: what each place of each axis is called.
+    """
+
+    labels: Labels
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors by name."""
+        named = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: value for name, value in named.items() if isinstance(value, Tensor)}
+
+    def axes(self, name: str) -> tuple[str, ...]:
+        """Return the names of the axes of a tensor."""
+        (kind,) = (cast(Any, one.type) for one in fields(self) if one.name == name)
+        found = tuple(kind.dim_str.split())
+        if found[0] != "*heads":
+            return found
+        return (*(axis for axis in ("batch", "heads") if axis in self.labels), *found[1:])
+
+    def numpy(self) -> dict[str, NDArray[Any]]:
+        """Return the tensors as arrays, by name."""
+        return {name: values.cpu().numpy() for name, values in self.tensors.items()}
+
+    def frame(self) -> "pandas.DataFrame":
+        """Return a DataFrame with a row for each place, and a column for each axis and tensor.
+
+        Tensors with fewer axes than others are repeated.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError('DataFrames need pandas: pip install "regard[frame]"') from error
+        most = max((self.axes(name) for name in self.tensors), key=len)
+        sizes = [len(self.labels[axis]) for axis in most]
+        columns: dict[str, Any] = {}
+        for place, axis in enumerate(most):
+            shape = [-1 if other == place else 1 for other in range(len(most))]
+            labels = np.asarray(self.labels[axis]).reshape(shape)
+            columns[axis] = np.broadcast_to(labels, sizes).ravel()
+        for name, values in self.numpy().items():
+            mine = self.axes(name)
+            shape = [len(self.labels[axis]) if axis in mine else 1 for axis in most]
+            columns[name] = np.broadcast_to(values.reshape(shape), sizes).ravel()
+        return pandas.DataFrame(columns)
+
+    def __repr__(self) -> str:
+        lines = [type(self).__name__]
+        for name, values in self.tensors.items():
+            axes = " × ".join(f"{len(self.labels[axis])} {axis}" for axis in self.axes(name))
+            lines.append(f"  {name:<10} {axes or 'one number':<40} {_described(values)}".rstrip())
+        return "\n".join(lines)
+
+
+def _described(values: Tensor) -> str:
+    if not values.numel():
+        return "empty"
+    if values.numel() == 1:
+        return f"{values.item():.4g}"
+    known = values[~values.isnan()].to(torch.float64) if values.is_floating_point() else values
+    if not known.numel():
+        return "all NaN"
+    mean = known.double().mean().item()
+    missing = f", {values.numel() - known.numel()} NaN" if known.numel() < values.numel() else ""
+    return f"{known.min().item():.4g} to {known.max().item():.4g}, mean {mean:.4g}{missing}"

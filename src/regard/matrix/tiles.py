@@ -1,0 +1,350 @@
+"""A matrix in tiles, without those that nobody may look at."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.matrix.groups import GROUP, grouped
+from regard.matrix.index import Index, as_tensor, take
+from regard.matrix.source import Block, Buffers, Columns, Fact, Rows
+from regard.matrix.view import View
+from regard.patterns import Pattern
+from regard.patterns.cover import Cover
+from regard.patterns.descent import KEY_BLOCK, descend
+
+BUDGET = 256 * 2**20
+"""How many bytes a pass over a matrix takes at once, unless one says so."""
+
+_BUFFERS = 4
+"""How many numbers a pair of a chunk takes: score, product, and a mask or two."""
+
+Span = tuple[int, int, bool]
+"""The start and the stop of a run of columns, and whether some of its pairs may be forbidden."""
+
+_ROWS = 512
+"""Rows of a tile if there are that many: enough for a matrix product to run at full speed."""
+
+_CPU_CHUNK, _GPU_CHUNK = 2**18, 2**24
+"""Pairs of a chunk of columns: on the CPU, a thread's share of it should stay in its L2 cache."""
+
+_OVERHEAD = 100_000
+"""The time of a chunk of columns, beside that of its pairs, is worth so many pairs."""
+
+
+@dataclass(eq=False)
+class Tile:
+    """Some rows of a view, the same in some of its heads, with all columns they may look at.
+
+    Attributes:
+        view: what it is a tile of.
+        batch: which sequences of the view.
+        heads: which heads of the view.
+        queries: which rows of the view.
+        columns: which columns of the view, ascending.
+        rows: its rows by the indices of the source.
+        keys: its columns by the indices of the source.
+        doubtful: runs of columns in which some pairs may be forbidden.
+        block: the numbers.
+    """
+
+    view: View
+    batch: slice
+    heads: slice
+    queries: slice
+    columns: Index
+    rows: Rows
+    keys: Index
+    doubtful: Sequence[slice]
+    block: Block
+
+    @property
+    def query_positions(self) -> Int[Tensor, "rows"]:
+        """Where the rows stand, on the device."""
+        return self.rows.positions
+
+    @property
+    def key_positions(self) -> Int[Tensor, "columns"]:
+        """Where the columns stand, on the device."""
+        return as_tensor(self.keys).to(self.weights.device)
+
+    @property
+    def weights(self) -> Float[Tensor, "batch heads rows columns"]:
+        """The weights. They last until the next tile."""
+        return self.block.weights
+
+    def heads_of(self, tensor: Tensor) -> Tensor:
+        """Return the part of a tensor [batch, heads, ...] that belongs to the tile."""
+        return tensor[self.batch, self.heads]
+
+    def rows_of(self, tensor: Tensor) -> Tensor:
+        """Return the part of a tensor [batch, heads, queries, ...] that belongs to the tile."""
+        return tensor[self.batch, self.heads, self.queries]
+
+    def add_to_columns(self, tensor: Tensor, values: Tensor) -> None:
+        """Add values to the part of a tensor [batch, heads, ..., keys] that belongs to the tile."""
+        mine = self.heads_of(tensor)
+        if isinstance(self.columns, range):
+            take(mine, tensor.dim() - 1, self.columns).add_(values)
+        else:
+            index = self.columns.to(tensor.device)
+            mine.index_add_(tensor.dim() - 1, index, values.to(tensor.dtype))
+
+    def test(self, pattern: Pattern) -> Bool[Tensor, "batch 1 rows columns"]:
+        """Say which pairs a pattern allows."""
+        return self.rows.test(pattern, self.keys)
+
+    def allowed(self, columns: slice) -> Bool[Tensor, "batch heads_or_1 rows some_columns"]:
+        """Say which pairs may look: what the pattern allows, and no bias of −inf forbids."""
+        return self.view.source.allowed(self.rows, self.keys[columns])
+
+    @property
+    def lookers(self) -> Int[Tensor, "batch heads columns"]:
+        """How many rows may look at each column."""
+        batch, heads, rows, columns = self.weights.shape
+        found = torch.full((batch, heads, columns), rows, device=self.weights.device)
+        every = [slice(0, columns)] if self.view.source.biased else self.doubtful
+        for span in every:
+            found[..., span] = self.allowed(span).sum(dim=2)
+        return found
+
+    @property
+    def row_sums(self) -> Float[Tensor, "batch heads rows"]:
+        """The sum of each row: 1, unless sinks or columns that aren't in the view take a share."""
+        if self.block.row_sums is None:
+            self.block.row_sums = self.weights.sum(dim=3)
+        return self.block.row_sums
+
+    @property
+    def column_sums(self) -> Float[Tensor, "batch heads columns"]:
+        """The sum of each column over the rows of the tile."""
+        return self.sums.sum(dim=2)
+
+    @property
+    def sums(self) -> Float[Tensor, "batch heads row_groups columns"]:
+        """The sum of each column over each 64 rows; the last group may be smaller."""
+        if self.block.sums is None:
+            self.block.sums = grouped(self.weights, 2, "sum")
+        return self.block.sums
+
+    @property
+    def entropy(self) -> Float[Tensor, "batch heads rows"]:
+        """−Σ w · log w of each row."""
+        if self.block.entropy is None:
+            each: Tensor = torch.special.entr(self.weights)
+            self.block.entropy = each.sum(dim=3)
+        return self.block.entropy
+
+    @property
+    def peaks(self) -> Float[Tensor, "batch heads rows column_groups"]:
+        """The largest of each 64 neighbouring weights; the last group may be smaller."""
+        if self.block.peaks is None:
+            self.block.peaks = grouped(self.weights, 3, "max")
+        return self.block.peaks
+
+
+def tiles(view: View, facts: Collection[Fact] = (), budget: int = BUDGET) -> Iterator[Tile]:
+    """Yield the tiles of a view.
+
+    Every row is in one: rows that may look at nothing have one column, with 0 in it. A tile's
+    numbers last until the next one is asked for.
+
+    Args:
+        view: what to compute.
+        facts: what will be asked of each tile. It can be had more cheaply when the tile is made.
+        budget: how many bytes may be taken at once, if that is enough for a row.
+    """
+    source = view.source
+    if not view.has_all_keys:
+        learn(view, budget)
+    buffers = Buffers(source.dtype, source.device)
+    for task in _tasks(view, budget):
+        rows, columns = task.rows(view), task.columns(view)
+        places, doubtful = _joined(task.spans)
+        if columns:
+            block = source.block(rows, columns, facts, buffers, whole=view.has_all_keys)
+        else:
+            if view.has_all_keys:
+                source.learn(rows, [], buffers)
+            places, doubtful = range(1), [slice(0, 1)]
+            sizes = (len(rows.batch), len(rows.heads), len(rows.queries), 1)
+            block = Block(torch.zeros(*sizes, dtype=source.dtype, device=source.device))
+        keys = _part(view.keys, places)
+        yield Tile(view, *task[:3], places, rows, keys, doubtful, block)
+
+
+def learn(view: View, budget: int = BUDGET) -> None:
+    """See to it that the source knows all rows of a view, so that any part can be computed alone.
+
+    For a matrix of queries and keys it is the log-sum-exp that must be known.
+    """
+    if view.source.knows(view.batch, view.heads, view.queries):
+        return
+    whole = replace(view, keys=range(view.source.shape[3]))
+    buffers = Buffers(view.source.dtype, view.source.device)
+    for task in _tasks(whole, budget):
+        rows = task.rows(whole)
+        if not view.source.knows(rows.batch, rows.heads, rows.queries):
+            view.source.learn(rows, task.columns(whole), buffers)
+
+
+class _Task(NamedTuple):
+    """Some rows of some heads of a view, and all columns that they may look at.
+
+    Chunks are the columns of the spans, few enough at a time to stay in the cache.
+    """
+
+    batch: slice
+    heads: slice
+    queries: slice
+    spans: list[Span]
+    chunks: list[Columns]
+
+    def rows(self, view: View) -> Rows:
+        """Return the rows by the indices of the source."""
+        places = (view.batch[self.batch], view.heads[self.heads], view.queries[self.queries])
+        return view.source.rows(*places)
+
+    def columns(self, view: View) -> list[Columns]:
+        """Return the columns by the indices of the source."""
+        return [Columns(_part(view.keys, keys), doubtful) for keys, doubtful in self.chunks]
+
+
+def _part(index: Index, places: Index) -> Index:
+    if isinstance(places, range):
+        return index[places.start : places.stop]
+    return as_tensor(index)[places]
+
+
+def _tasks(view: View, budget: int) -> Iterator[_Task]:
+    """Cut a view into tasks that fit into a budget, and their columns into chunks."""
+    if 0 in view.sizes:
+        return
+    source = view.source
+    size = _CPU_CHUNK * torch.get_num_threads() if source.device.type == "cpu" else _GPU_CHUNK
+    most = max(1, budget // source.dtype.itemsize // 2)
+    size = max(1, min(size, most // _BUFFERS))
+    rows, strips = _strips(view, size, most)
+    for strip in strips:
+        queries = slice(strip.number * rows, min((strip.number + 1) * rows, len(view.queries)))
+        height, width = queries.stop - queries.start, sum(b - a for a, b, _ in strip.spans)
+        together = max(1, min(size // (height * max(1, width)), len(view.heads) * len(view.batch)))
+        num_heads, num_sequences = len(view.heads), max(1, together // len(view.heads))
+        chunks = list(_chunks(strip.spans, _width(height * together, size)))
+        for first in range(strip.batch.start, strip.batch.stop, num_sequences):
+            batch = slice(first, min(first + num_sequences, strip.batch.stop))
+            done = 0
+            for run in source.head_runs(view.heads, min(together, num_heads)):
+                heads = slice(done, done + len(run))
+                done = heads.stop
+                yield _Task(batch, heads, queries, strip.spans, chunks)
+
+
+def _width(rows: int, size: int) -> int:
+    """Return how many columns a chunk of so many rows has: whole groups."""
+    return max(1, size // rows // GROUP) * GROUP
+
+
+class _Strip(NamedTuple):
+    """Some rows of some sequences of a view, and the runs of columns that they need."""
+
+    batch: slice
+    number: int
+    spans: list[Span]
+
+
+def _strips(view: View, size: int, most: int) -> tuple[int, list[_Strip]]:
+    """Return how many rows make a strip, and the strips.
+
+    Fewer rows need fewer columns that only some of them may look at, but more calls.
+
+    Args:
+        view: what is to be cut.
+        size: how many numbers are worked on at once.
+        most: how many numbers may be held.
+    """
+    num_queries, num_keys = len(view.queries), len(view.keys)
+    rows = max(1, min(num_queries, max(_ROWS, size // num_keys), most // num_keys))
+    strips = _strips_of(view, rows)
+    while rows > GROUP:
+        fewer = _strips_of(view, rows // 2)
+        if _cost(fewer, rows // 2, size) >= _cost(strips, rows, size):
+            break
+        rows, strips = rows // 2, fewer
+    return rows, strips
+
+
+def _cost(strips: list[_Strip], rows: int, size: int) -> int:
+    widths = [sum(stop - start for start, stop, _ in strip.spans) for strip in strips]
+    num_chunks = sum(-(-width // _width(rows, size)) for width in widths)
+    return rows * sum(widths) + _OVERHEAD * num_chunks
+
+
+def _strips_of(view: View, rows: int) -> list[_Strip]:
+    """Return strips of so many rows. What the pattern covers with NONE is left out."""
+    pattern = view.source.pattern
+    queries = view.source.positions(view.queries)[None]
+    keys = as_tensor(view.keys)[None]
+    runs = descend(pattern, queries, keys, rows)
+    # Runs that touch and are alike are joined.
+    parts = runs.batch[1:] != runs.batch[:-1]
+    parts |= runs.query_block[1:] != runs.query_block[:-1]
+    parts |= runs.key_block[1:] != (runs.key_block + runs.length)[:-1]
+    parts |= runs.code[1:] != runs.code[:-1]
+    edge = torch.ones(min(1, len(runs.batch)), dtype=torch.bool)
+    begins, ends = torch.cat([edge, parts]), torch.cat([parts, edge])
+    stop = ((runs.key_block + runs.length)[ends] * KEY_BLOCK).clamp_max(keys.shape[1])
+    found = (
+        runs.batch[begins],
+        runs.query_block[begins],
+        runs.key_block[begins] * KEY_BLOCK,
+        stop,
+        runs.code[begins] == Cover.SOME,
+    )
+    sequences = {0: slice(0, len(view.batch))}
+    if pattern.batch_size is not None:
+        sequences = {b: slice(number, number + 1) for number, b in enumerate(view.batch)}
+    num_strips = -(-queries.shape[1] // rows)
+    strips = {
+        (b, number): _Strip(some, number, [])
+        for b, some in sequences.items()
+        for number in range(num_strips)
+    }
+    for b, number, *span in zip(*(x.tolist() for x in found), strict=True):
+        if b in sequences:
+            strips[b, number].spans.append((span[0], span[1], span[2]))
+    return list(strips.values())
+
+
+def _chunks(spans: list[Span], width: int) -> Iterator[Columns]:
+    """Cut the columns of a strip into chunks of up to so many."""
+    chunk: list[Span] = []
+    room = width
+    for start, stop, doubtful in spans:
+        while start < stop:
+            end = min(stop, start + room)
+            chunk.append((start, end, doubtful))
+            room -= end - start
+            start = end
+            if room == 0:
+                yield _joined(chunk)
+                chunk, room = [], width
+    if chunk:
+        yield _joined(chunk)
+
+
+def _joined(spans: list[Span]) -> Columns:
+    """Return the columns of some spans, and which of them are doubtful."""
+    doubtful: list[slice] = []
+    width = 0
+    for start, stop, some in spans:
+        if some:
+            doubtful.append(slice(width, width + stop - start))
+        width += stop - start
+    if not spans or spans[-1][1] - spans[0][0] == width:
+        first = spans[0][0] if spans else 0
+        return Columns(range(first, first + width), doubtful)
+    return Columns(torch.cat([torch.arange(start, stop) for start, stop, _ in spans]), doubtful)

@@ -1,0 +1,92 @@
+"""Where each row looks most."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.matrix.groups import GROUP
+from regard.matrix.reduction import Sums, merged, rows_of_zeros, zeros
+from regard.matrix.result import Result
+from regard.matrix.source import Fact
+from regard.matrix.tiles import Tile
+from regard.matrix.view import View
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TopKeysResult(Result):
+    """The strongest keys of each row, the strongest first.
+
+    Attributes:
+        keys: their indices, −1 where there are no more keys with a weight above 0.
+        weights: their weights, 0 there.
+    """
+
+    keys: Int[Tensor, "*heads queries ranks"]
+    weights: Float[Tensor, "*heads queries ranks"]
+
+
+@dataclass(frozen=True)
+class TopKeys:
+    """The k strongest keys of each row. Among keys of equal weight any may come first.
+
+    Args:
+        count: how many keys of a row to keep, at least 1.
+
+    >>> import torch, regard
+    >>> x = torch.eye(3)[None, None] * 9
+    >>> regard.AttentionMatrix(x, x, pattern=regard.causal())[0, 0].top(1).keys
+    tensor([[0],
+            [1],
+            [2]])
+    """
+
+    count: int
+
+    facts: ClassVar[tuple[Fact, ...]] = ("peaks",)
+    merge = staticmethod(merged)
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"TopKeys: count must be at least 1, got {self.count}")
+
+    def start(self, view: View) -> Sums:
+        state = rows_of_zeros(view, weights=(self.count,))
+        # Counted from 1, so that 0 is none and states can be added up.
+        state.tensors["numbers"] = zeros(view, view.sizes[2], self.count, dtype=torch.long)
+        return state
+
+    def update(self, state: Sums, tile: Tile) -> Sums:
+        weights, columns = strongest(tile, min(self.count, len(tile.columns)))
+        numbers = (tile.key_positions[columns] + 1).masked_fill(weights == 0.0, 0)
+        tile.rows_of(state["weights"])[..., : weights.shape[-1]].add_(weights)
+        tile.rows_of(state["numbers"])[..., : weights.shape[-1]].add_(numbers)
+        tile.rows_of(state["seen"]).add_(1)
+        return state
+
+    def finish(self, state: Sums) -> TopKeysResult:
+        outline = state.outline
+        labels = outline.labels(ranks=range(1, self.count + 1))
+        keys, weights = outline.trim(state["numbers"] - 1), outline.trim(state["weights"])
+        return TopKeysResult(labels, keys, weights)
+
+
+def strongest(
+    tile: Tile, count: int
+) -> tuple[
+    Float[Tensor, "batch heads rows strongest"],
+    Int[Tensor, "batch heads rows strongest"],
+]:
+    """Return the largest weights of each row of a tile, and their columns in the tile."""
+    if tile.peaks.shape[3] <= 2 * count:
+        weights, columns = tile.weights.topk(count, dim=3)
+        return weights, columns
+    # The k largest numbers lie in the k groups with the largest peaks.
+    groups = tile.peaks.topk(count, dim=3).indices
+    columns = (groups[..., None] * GROUP + torch.arange(GROUP, device=groups.device)).flatten(3)
+    beyond = columns >= len(tile.columns)
+    candidates = tile.weights.gather(3, columns.masked_fill(beyond, 0)).masked_fill(beyond, -1.0)
+    weights, places = candidates.topk(count, dim=3)
+    return weights, columns.gather(3, places)

@@ -1,0 +1,168 @@
+"""A part of an attention matrix: which sequences, heads, rows and columns."""
+
+from dataclasses import dataclass, replace
+from operator import index
+from types import EllipsisType
+
+import torch
+from torch import Tensor
+
+from regard.matrix.index import Index, as_tensor
+from regard.matrix.source import Source
+
+AXES: tuple[str, ...] = ("batch", "heads", "queries", "keys")
+
+Places = range | list[int] | list[float] | list[str]
+"""What each place of an axis is called."""
+
+Labels = dict[str, Places]
+"""What each place of each axis is called."""
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A part of an attention matrix, not computed.
+
+    Attributes:
+        source: where its numbers come from.
+        batch: which sequences of the source.
+        heads: which heads.
+        queries: which rows.
+        keys: which columns, ascending.
+        axes: the names of its axes: those that were not picked by a number.
+    """
+
+    source: Source
+    batch: range
+    heads: range
+    queries: Index
+    keys: Index
+    axes: tuple[str, ...] = AXES
+
+    @classmethod
+    def whole(cls, source: Source) -> "View":
+        """Return all of a source."""
+        batch, heads, queries, keys = (range(size) for size in source.shape)
+        return cls(source, batch, heads, queries, keys)
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Batch, heads, queries and keys, including those that were picked by a number."""
+        return len(self.batch), len(self.heads), len(self.queries), len(self.keys)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The size of each of its axes."""
+        sizes = dict(zip(AXES, self.sizes, strict=True))
+        return tuple(sizes[axis] for axis in self.axes)
+
+    @property
+    def outline(self) -> "Outline":
+        """What is left of it without its numbers."""
+        places = (self.batch, self.heads, self.queries, self.keys)
+        named: Labels = {
+            axis: indices if isinstance(indices, range) else indices.tolist()
+            for axis, indices in zip(AXES, places, strict=True)
+        }
+        return Outline(named, self.axes, self.source.dtype)
+
+    @property
+    def has_all_keys(self) -> bool:
+        """Whether all keys of the source are in it."""
+        return self.keys == range(self.source.shape[3]) if isinstance(self.keys, range) else False
+
+    def pick(self, where: object) -> "View":
+        """Return the part that ints, slices and an ellipsis name, one for each axis in turn.
+
+        Raises:
+            TypeError: something else is among them.
+            IndexError: there are too many, or one is out of range.
+        """
+        items = list(where) if isinstance(where, tuple) else [where]
+        for item in items:
+            _check_kind(item)
+        ellipses = [place for place, item in enumerate(items) if isinstance(item, EllipsisType)]
+        if len(ellipses) > 1 or len(items) - len(ellipses) > len(self.axes):
+            raise IndexError(
+                f"an attention matrix with axes [{', '.join(self.axes)}] takes up to "
+                f"{len(self.axes)} indices and one ellipsis, got {len(items)}"
+            )
+        if ellipses:
+            missing = len(self.axes) - len(items) + 1
+            items[ellipses[0] : ellipses[0] + 1] = [slice(None)] * missing
+        picked = self
+        for axis, item in zip(self.axes, items, strict=False):
+            picked = picked._picked(axis, item)
+        return picked
+
+    def _picked(self, axis: str, item: object) -> "View":
+        places: Index = getattr(self, axis)
+        if isinstance(item, slice):
+            if item.step is not None and index(item.step) < 1:
+                raise ValueError(f"the step of a slice must be at least 1, got {item.step}")
+            return replace(self, **{axis: places[item]})
+        number, size = index(item), len(places)  # pyright: ignore[reportArgumentType]
+        if not -size <= number < size:
+            raise IndexError(f"there are {size} {axis}, got index {number}")
+        one = slice(number % size, number % size + 1)
+        axes = tuple(name for name in self.axes if name != axis)
+        return replace(self, **{axis: places[one], "axes": axes})
+
+    def listed(self, axis: str, places: Tensor) -> "View":
+        """Return the part with the listed places of an axis, [places]."""
+        return replace(self, **{axis: as_tensor(getattr(self, axis))[places]})
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Which sequences, heads, rows and columns a view has, without its numbers.
+
+    Attributes:
+        places: the indices of each axis, in the source.
+        axes: the names of its axes: those that were not picked by a number.
+        dtype: the type of its weights.
+    """
+
+    places: Labels
+    axes: tuple[str, ...]
+    dtype: torch.dtype
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Batch, heads, queries and keys, including those that were picked by a number."""
+        batch, heads, queries, keys = (len(self.places[axis]) for axis in AXES)
+        return batch, heads, queries, keys
+
+    def labels(self, **more: Places) -> Labels:
+        """Return the places of its axes, and those of further axes."""
+        return {axis: self.places[axis] for axis in self.axes} | more
+
+    def trim(self, values: Tensor, axes: tuple[str, ...] = AXES[:2]) -> Tensor:
+        """Return values as a result has them.
+
+        Axes that were picked by a number are gone, and numbers have the type of the weights.
+
+        Args:
+            values: [batch, heads, ...].
+            axes: the names of its first axes.
+        """
+        values = values[tuple(slice(None) if axis in self.axes else 0 for axis in axes)]
+        return values.to(self.dtype) if values.is_floating_point() else values
+
+
+def _check_kind(item: object) -> None:
+    if isinstance(item, slice | EllipsisType):
+        return
+    if not isinstance(item, bool):
+        try:
+            index(item)  # pyright: ignore[reportArgumentType]
+        except TypeError:
+            pass
+        else:
+            if not (isinstance(item, Tensor) and item.dtype == torch.bool):
+                return
+    raise TypeError(
+        "an attention matrix is indexed by ints, slices and an ellipsis, "
+        f"got {type(item).__name__}; for a list of rows or columns use .rows([...]) "
+        "or .columns([...])"
+    )
