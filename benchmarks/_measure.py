@@ -1,11 +1,14 @@
 """Timing side by side, and one way to print what was found."""
 
+import argparse
 import gc
 import json
 import platform
 import resource
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 import torch
@@ -83,6 +86,39 @@ def machine() -> str:
         f"{torch.backends.cpu.get_cpu_capability()}, Python {platform.python_version()}, "
         f"torch {torch.__version__}"
     )
+
+
+def in_child(code: str) -> list[float]:
+    """Run code in a process of its own, whose memory is its own, and return what it prints."""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise RuntimeError(f"{code}\n{run.stderr}")
+    return [float(word) for word in run.stdout.split()]
+
+
+def run_parts(about: str, parts: Mapping[str, Callable[[], Iterable[Figure]]]) -> None:
+    """Run the parts of a benchmark that the command line asks for, and print their figures.
+
+    Args:
+        about: what the benchmark is about; its first line is shown by --help.
+        parts: by name, what measures.
+    """
+    parser = argparse.ArgumentParser(description=about.split("\n")[0])
+    parser.add_argument("--json", action="store_true", help="print one line of JSON a figure")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=parts,
+        default=list(parts),
+        metavar="PART",
+        help=f"run only some of: {', '.join(parts)}",
+    )
+    arguments = parser.parse_args()
+    if not arguments.json:
+        print(machine())
+    for name in arguments.only:
+        for figure in parts[name]():
+            report(figure, as_json=arguments.json)
 
 
 def report(figure: Figure, *, as_json: bool) -> None:

@@ -5,9 +5,6 @@
 float32, 1 × 8 heads × 64. What is compared runs side by side; the best of several rounds counts.
 """
 
-import argparse
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -16,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 import regard
-from benchmarks._measure import Figure, interleaved, machine, peak_bytes, report
+from benchmarks._measure import Figure, in_child, interleaved, peak_bytes, run_parts
 
 HEADS, DIM = 8, 64
 LONG = 16_384
@@ -28,22 +25,7 @@ Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 def main() -> None:
     parts = {"dense": dense, "window": window, "sparse": sparse, "million": million}
     parts["growth"] = growth
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--json", action="store_true", help="print one line of JSON a figure")
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        choices=parts,
-        default=list(parts),
-        metavar="PART",
-        help=f"run only some of: {', '.join(parts)}",
-    )
-    arguments = parser.parse_args()
-    if not arguments.json:
-        print(machine())
-    for name in arguments.only:
-        for figure in parts[name]():
-            report(figure, as_json=arguments.json)
+    run_parts(__doc__, parts)
 
 
 def dense() -> Iterator[Figure]:
@@ -90,9 +72,7 @@ def sparse() -> Iterator[Figure]:
 
 def million() -> Iterator[Figure]:
     """One forward pass over 1,048,576 positions, in a process of its own to see its memory."""
-    code = "from benchmarks.attend import one_million; one_million()"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    seconds, gigabytes = map(float, run.stdout.split())
+    seconds, gigabytes = in_child("from benchmarks.attend import one_million; one_million()")
     name = "window of 256 at 1,048,576, one head, forward"
     yield Figure(f"{name}: time", seconds, "s")
     yield Figure(f"{name}: peak extra memory", gigabytes, "GB", "≤ 4")

@@ -4,7 +4,6 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -68,11 +67,16 @@ class Result:
         return pandas.DataFrame(columns)
 
     def __repr__(self) -> str:
-        lines = [type(self).__name__]
-        for name, values in self.tensors.items():
-            axes = " × ".join(f"{len(self.labels[axis])} {axis}" for axis in self.axes(name))
-            lines.append(f"  {name:<10} {axes or 'one number':<40} {_described(values)}".rstrip())
-        return "\n".join(lines)
+        sizes = {
+            name: " × ".join(f"{len(self.labels[axis])} {axis}" for axis in self.axes(name))
+            for name in self.tensors
+        }
+        name_width, size_width = (max(map(len, x)) for x in (sizes, sizes.values()))
+        lines = [
+            f"  {name:<{name_width}}  {sizes[name]:<{size_width}}  {_described(values)}"
+            for name, values in self.tensors.items()
+        ]
+        return "\n".join([type(self).__name__, *lines])
 
 
 def _described(values: Tensor) -> str:
@@ -80,9 +84,11 @@ def _described(values: Tensor) -> str:
         return "empty"
     if values.numel() == 1:
         return f"{values.item():.4g}"
-    known = values[~values.isnan()].to(torch.float64) if values.is_floating_point() else values
+    if not values.is_floating_point():
+        return f"{values.min().item()} to {values.max().item()}"
+    known = values[~values.isnan()].double()
     if not known.numel():
         return "all NaN"
-    mean = known.double().mean().item()
+    mean = known.mean().item()
     missing = f", {values.numel() - known.numel()} NaN" if known.numel() < values.numel() else ""
     return f"{known.min().item():.4g} to {known.max().item():.4g}, mean {mean:.4g}{missing}"

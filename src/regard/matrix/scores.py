@@ -14,6 +14,9 @@ from regard.matrix.index import Index, as_tensor, put, take
 from regard.matrix.source import Block, Buffers, Columns, Fact, Rows, lowest
 from regard.patterns import Pattern
 
+_Found = dict[Fact, list[Tensor]]
+"""What was found out about rows, a few columns at a time."""
+
 
 class Scores:
     """Queries and keys, and the log-sum-exp of the rows that were needed so far; see `Source`.
@@ -147,56 +150,85 @@ class Scores:
         *,
         whole: bool,
     ) -> Block:
-        """Compute rows of weights.
-
-        Without the log-sum-exp, each few columns are exponentiated relative to their own largest
-        score, and brought to one measure when all are there. What depends on a row alone is
-        found in the first step, while scores are in the cache, and corrected in the second.
-        """
         assert isinstance(rows, _Rows)
-        learns = whole and not self.knows(rows.batch, rows.heads, rows.queries)
         widths = [len(some.keys) for some in columns]
         weights = buffers("weights", *rows.lse.shape[:3], sum(widths))
         parts = weights.split(widths, dim=3)
-        bases: list[Tensor] = []
-        totals: list[Tensor] = []
-        products: list[Tensor] = []
-        peaks: list[Tensor] = []
+        found: _Found = {"entropy": [], "peaks": [], "sums": []}
+        if whole and not self.knows(rows.batch, rows.heads, rows.queries):
+            self._write_unknown(rows, columns, parts, facts, found, buffers)
+        else:
+            self._write_known(rows, columns, parts, facts, found, buffers)
+        block = Block(weights)
+        if "entropy" in facts:
+            block.entropy = torch.cat(found["entropy"], dim=3).sum(dim=3)
+        if "peaks" in facts:
+            block.peaks = torch.cat(found["peaks"], dim=3).sub_(rows.lse).exp_()
+        if "sums" in facts:
+            block.sums = torch.cat(found["sums"], dim=3)
+        return block
+
+    def _write_known(
+        self,
+        rows: "_Rows",
+        columns: Sequence[Columns],
+        parts: Sequence[Tensor],
+        facts: Collection[Fact],
+        found: _Found,
+        buffers: Buffers,
+    ) -> None:
+        """Write the weights of rows whose log-sum-exp is known, a few columns at a time."""
         for some, part in zip(columns, parts, strict=True):
             scores = self._scores(rows, some, buffers)
             if "peaks" in facts:
-                peaks.append(grouped(scores, 3, "max"))
-            if learns:
-                most = peaks[-1] if "peaks" in facts else scores
-                bases.append(self._base(most.amax(dim=3, keepdim=True)))
-            torch.exp(scores.sub_(bases[-1] if learns else rows.lse), out=part)
-            if learns:
-                totals.append(part.sum(dim=3, keepdim=True))
+                found["peaks"].append(grouped(scores, 3, "max"))
+            torch.exp(scores.sub_(rows.lse), out=part)
             if "entropy" in facts:
-                both = torch.mul(part, scores, out=buffers("products", *scores.shape))
-                products.append(both.sum(dim=3, keepdim=True))
+                found["entropy"].append(-_products(part, scores, buffers))
+            if "sums" in facts:
+                found["sums"].append(grouped(part, 2, "sum"))
 
-        found = Block(weights)
+    def _write_unknown(
+        self,
+        rows: "_Rows",
+        columns: Sequence[Columns],
+        parts: Sequence[Tensor],
+        facts: Collection[Fact],
+        found: _Found,
+        buffers: Buffers,
+    ) -> None:
+        """Write the weights of rows, and find their log-sum-exp.
+
+        Each few columns are exponentiated relative to their own largest score, and brought to one
+        measure when all are there: that takes one product of queries and keys instead of two.
+        """
+        bases: list[Tensor] = []
+        totals: list[Tensor] = []
+        for some, part in zip(columns, parts, strict=True):
+            scores = self._scores(rows, some, buffers)
+            peaks = scores
+            if "peaks" in facts:
+                peaks = grouped(scores, 3, "max")
+                found["peaks"].append(peaks)
+            base = self._base(peaks.amax(dim=3, keepdim=True))
+            torch.exp(scores.sub_(base), out=part)
+            bases.append(base)
+            totals.append(part.sum(dim=3, keepdim=True))
+            if "entropy" in facts:
+                found["entropy"].append(_products(part, scores, buffers))
+        base, total = torch.cat(bases, dim=3), torch.cat(totals, dim=3)
+        self._remember(rows, base + total.log())
+
+        shift = base - rows.lse
+        factor = shift.exp().masked_fill(total == 0.0, 0.0)
+        for part, one in zip(parts, factor.split(1, dim=3), strict=True):
+            part.mul_(one)
+            if "sums" in facts:
+                found["sums"].append(grouped(part, 2, "sum"))
         if "entropy" in facts:
-            found.entropy = -torch.cat(products, dim=3)
-        if learns:
-            base, total = torch.cat(bases, dim=3), torch.cat(totals, dim=3)
-            self._remember(rows, base + total.log())
-            shift = base - rows.lse
-            factor = shift.exp().masked_fill(total == 0.0, 0.0)
-            for part, one in zip(parts, factor.split(1, dim=3), strict=True):
-                part.mul_(one)
-            found.row_sums = (total * factor).sum(dim=3)
-            if found.entropy is not None:
-                # log w is what was exponentiated, and the shift.
-                found.entropy = (found.entropy - shift * total) * factor
-        if found.entropy is not None:
-            found.entropy = found.entropy.sum(dim=3)
-        if "peaks" in facts:
-            found.peaks = torch.cat(peaks, dim=3).sub_(rows.lse).exp_()
-        if "sums" in facts:
-            found.sums = torch.cat([grouped(part, 2, "sum") for part in parts], dim=3)
-        return found
+            # The logarithm of a weight is what was exponentiated, and the shift.
+            products = torch.cat(found["entropy"], dim=3) + shift * total
+            found["entropy"] = [-products * factor]
 
     def _scores(
         self, rows: "_Rows", columns: Columns, buffers: Buffers
@@ -256,6 +288,16 @@ class _Rows(Rows):
     key: Float[Tensor, "batch key_heads keys key_dim"]
     pairs: list[tuple[Tensor, Tensor]]
     lse: Float[Tensor, "batch heads rows 1"]
+
+
+def _products(
+    weights: Float[Tensor, "batch heads rows columns"],
+    scores: Float[Tensor, "batch heads rows columns"],
+    buffers: Buffers,
+) -> Float[Tensor, "batch heads rows 1"]:
+    """Return the dot product of each row of weights with its row of scores."""
+    both = torch.mul(weights, scores, out=buffers("products", *scores.shape))
+    return both.sum(dim=3, keepdim=True)
 
 
 def _finite(lse: Tensor) -> Tensor:

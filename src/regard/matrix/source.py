@@ -67,14 +67,12 @@ class Block:
 
     Attributes:
         weights: what the matrix holds.
-        row_sums: the sum of each row; None if that wasn't asked for, as all below.
-        entropy: −Σ w · log w of each row.
+        entropy: −Σ w · log w of each row; None if that wasn't asked for, as all below.
         peaks: the largest of each 64 neighbouring weights; the last group may be smaller.
         sums: the sum of each column over each 64 rows; the last group may be smaller.
     """
 
     weights: Float[Tensor, "batch heads rows columns"]
-    row_sums: Float[Tensor, "batch heads rows"] | None = None
     entropy: Float[Tensor, "batch heads rows"] | None = None
     peaks: Float[Tensor, "batch heads rows column_groups"] | None = None
     sums: Float[Tensor, "batch heads row_groups columns"] | None = None

@@ -114,9 +114,7 @@ class Tile:
     @property
     def row_sums(self) -> Float[Tensor, "batch heads rows"]:
         """The sum of each row: 1, unless sinks or columns that aren't in the view take a share."""
-        if self.block.row_sums is None:
-            self.block.row_sums = self.weights.sum(dim=3)
-        return self.block.row_sums
+        return self.weights.sum(dim=3)
 
     @property
     def column_sums(self) -> Float[Tensor, "batch heads columns"]:
@@ -269,7 +267,7 @@ def _strips(view: View, size: int, most: int) -> tuple[int, list[_Strip]]:
     num_queries, num_keys = len(view.queries), len(view.keys)
     rows = max(1, min(num_queries, max(_ROWS, size // num_keys), most // num_keys))
     strips = _strips_of(view, rows)
-    while rows > GROUP:
+    while rows > GROUP and rows * num_keys > size:
         fewer = _strips_of(view, rows // 2)
         if _cost(fewer, rows // 2, size) >= _cost(strips, rows, size):
             break
