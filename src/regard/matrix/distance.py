@@ -91,14 +91,15 @@ class Distance:
     def finish(self, state: Sums) -> DistanceResult:
         outline, mass = state.outline, state["mass"]
         far = torch.arange(mass.shape[2], dtype=mass.dtype, device=mass.device)
-        total = mass.sum(dim=2)
-        mean = (mass * far).sum(dim=2) / total
-        share = mass.cumsum(dim=2) / total[..., None]
+        so_far = mass.cumsum(dim=2)
+        # The last share is exactly 1.
+        total = so_far[..., -1:]
+        mean = (mass * far).sum(dim=2) / total[..., 0]
+        share = so_far / total
         wanted = torch.tensor(self.shares, dtype=mass.dtype, device=mass.device)
         wanted = wanted.expand(*share.shape[:2], -1).contiguous()
-        # A share of 1 may be missed by a rounding error.
         found = torch.searchsorted(share, wanted).clamp_max(mass.shape[2] - 1).to(mass.dtype)
-        found = found.masked_fill(total[..., None] == 0.0, torch.nan)
+        found = found.masked_fill((total == 0.0) | total.isnan(), torch.nan)
         labels = outline.labels(shares=list(self.shares), distances=range(mass.shape[2]))
         return DistanceResult(labels, *(outline.trim(x) for x in (mean, found, mass)))
 

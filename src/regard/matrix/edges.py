@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.matrix.groups import GROUP
+from regard.matrix.reduction import merged_rows, zeros
 from regard.matrix.result import Result
 from regard.matrix.source import Fact
 from regard.matrix.tiles import Tile
@@ -44,12 +45,14 @@ class EdgesState:
         places: batch, head and query of each edge, counted in the view, and its key, [edges, 4].
         weights: [edges], in descending order.
         total: how many there are, also those that were not kept.
+        seen: how often each row was seen, [batch, heads, queries].
     """
 
     outline: Outline
     places: Tensor
     weights: Tensor
     total: int
+    seen: Tensor
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,8 @@ class Edges:
         device = view.source.device
         places = torch.zeros(0, 4, dtype=torch.long, device=device)
         weights = torch.zeros(0, dtype=view.source.dtype, device=device)
-        return EdgesState(view.outline, places, weights, 0)
+        seen = zeros(view, view.sizes[2], dtype=torch.uint8)
+        return EdgesState(view.outline, places, weights, 0, seen)
 
     def update(self, state: EdgesState, tile: Tile) -> EdgesState:
         # Few groups of columns hold an edge; only those are looked into.
@@ -97,26 +101,33 @@ class Edges:
         where = groups[edge, :3] + torch.tensor(corner, device=groups.device)
         keys = tile.key_positions[columns[edge, inside]]
         places = torch.cat([where, keys[:, None]], dim=1)
-        found = EdgesState(state.outline, places, candidates[edge, inside], len(edge))
-        return self.merge(state, found)
+        tile.rows_of(state.seen).add_(1)
+        return self._joined(state, places, candidates[edge, inside], len(edge), state.seen)
 
     def merge(self, first: EdgesState, second: EdgesState) -> EdgesState:
-        device = first.weights.device
-        places = torch.cat([first.places, second.places.to(device)])
-        weights = torch.cat([first.weights, second.weights.to(device)])
+        seen = merged_rows(first.outline, first.seen, second.outline, second.seen)
+        return self._joined(first, second.places, second.weights, second.total, seen)
+
+    def _joined(
+        self, state: EdgesState, places: Tensor, weights: Tensor, total: int, seen: Tensor
+    ) -> EdgesState:
+        device = state.weights.device
+        places = torch.cat([state.places, places.to(device)])
+        weights = torch.cat([state.weights, weights.to(device)])
         # Equal weights are in the order of the matrix, so that the order of merging is no matter.
         for axis in (3, 2, 1, 0):
             order = places[:, axis].argsort(stable=True)
             places, weights = places[order], weights[order]
         order = weights.argsort(descending=True, stable=True)[: self.limit]
-        total = first.total + second.total
-        return EdgesState(first.outline, places[order], weights[order], total)
+        total += state.total
+        return EdgesState(state.outline, places[order], weights[order], total, seen)
 
     def finish(self, state: EdgesState) -> EdgesResult:
+        device = state.places.device
         numbers, keys = state.places[:, :3], state.places[:, 3]
         batch, heads, queries = (
-            torch.as_tensor(state.outline.places[axis], device=keys.device)[numbers[:, place]]
-            for place, axis in enumerate(AXES[:3])
+            torch.tensor(state.outline.places[axis], dtype=torch.long, device=device)[place]
+            for axis, place in zip(AXES[:3], numbers.unbind(dim=1), strict=True)
         )
         labels = state.outline.labels(edges=range(len(state.weights)))
         return EdgesResult(labels, batch, heads, queries, keys, state.weights, state.total)

@@ -43,7 +43,8 @@ class AttentionMatrix:
         query: [batch, heads, queries, key_dim].
         key: [batch, key_heads, keys, key_dim]; fewer key heads than heads mean grouped queries.
         pattern: who may look at whom; everyone at everyone by default.
-        bias: what order does to a score, or numbers to add to the scores.
+        bias: what order does to a score, or numbers to add to the scores. The lowest number of
+            its type forbids a pair, as −inf does.
         scale: the factor on the scores, 1/√key_dim by default.
         lse: the logarithm of what each row is divided by, [batch, heads, queries], if it is known:
             what `attend_with_lse` returns, joined with the sinks if there are any.

@@ -17,7 +17,7 @@ from regard.matrix.view import View
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PoolResult(Result):
-    """A picture of each head.
+    """A picture of each head. Rows and columns of cells are called by their first query and key.
 
     Attributes:
         cells: the mean, or the largest, of the weights of each cell.
@@ -62,13 +62,15 @@ class Pool:
 
     def start(self, view: View) -> Sums:
         counts = (-(-size // self._cell(size)) for size in view.sizes[2:])
-        return Sums(view.outline, {"cells": zeros(view, *counts)})
+        seen = zeros(view, view.sizes[2], dtype=torch.uint8)
+        return Sums(view.outline, {"cells": zeros(view, *counts), "seen": seen})
 
     def _cell(self, size: int) -> int:
         """Return how many rows or columns a cell has."""
         return max(1, -(-size // self.size))
 
     def update(self, state: Sums, tile: Tile) -> Sums:
+        tile.rows_of(state["seen"]).add_(1)
         height, width = (self._cell(size) for size in tile.view.sizes[2:])
         start = tile.queries.start
         how = "max" if self.how == "max" else "sum"
@@ -94,7 +96,9 @@ class Pool:
     def merge(self, first: Sums, second: Sums) -> Sums:
         total = merged(first, second)
         if self.how == "max":
-            total.tensors["cells"] = torch.maximum(first["cells"], second["cells"])
+            total.tensors["cells"] = torch.maximum(
+                first["cells"], second["cells"].to(first["cells"].device)
+            )
         return total
 
     def finish(self, state: Sums) -> PoolResult:
@@ -107,6 +111,7 @@ class Pool:
                 counts = ends.diff()[: cells.shape[axis]]
                 cells = cells / (counts[:, None] if axis == 2 else counts)
         labels = outline.labels(
-            cell_rows=range(0, sizes[0], height), cell_columns=range(0, sizes[1], width)
+            cell_rows=outline.places["queries"][::height],
+            cell_columns=outline.places["keys"][::width],
         )
         return PoolResult(labels, outline.trim(cells), height, width)

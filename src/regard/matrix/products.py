@@ -25,7 +25,7 @@ def times(view: View, values: Tensor) -> Tensor:
     source, dim = view.source, columns.shape[-1]
     group = heads // columns.shape[1]
     found = torch.zeros(batch, heads, num_queries, dim, dtype=source.dtype, device=source.device)
-    with torch.no_grad():
+    with torch.no_grad(), torch.autocast(source.device.type, enabled=False):
         for tile in tiles(view):
             some = range(tile.heads.start, tile.heads.stop)
             if group > 1:
@@ -56,7 +56,7 @@ def sums_over_rows(vectors: Tensor, view: View) -> Tensor:
     found = torch.zeros(
         batch, heads, rows.shape[2], num_keys, dtype=source.dtype, device=source.device
     )
-    with torch.no_grad():
+    with torch.no_grad(), torch.autocast(source.device.type, enabled=False):
         for tile in tiles(view):
             mine = tile.heads_of(rows)[..., tile.queries].to(source.dtype)
             sums = tile.heads_of(found)

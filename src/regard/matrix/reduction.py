@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
+from jaxtyping import UInt8
 from torch import Tensor
 
 from regard.matrix.result import Result
@@ -76,12 +77,31 @@ def merged(first: Sums, second: Sums) -> Sums:
     if shapes[0] != shapes[1]:
         raise ValueError(f"states that are merged must have the same sizes, got {shapes}")
     tensors = {name: x + second[name].to(x.device) for name, x in first.tensors.items()}
-    if "seen" in tensors and bool((tensors["seen"] > 1).any()):
+    if "seen" in tensors:
+        merged_rows(first.outline, first["seen"], second.outline, second["seen"])
+    return Sums(first.outline, tensors)
+
+
+def merged_rows(
+    first: Outline, first_seen: Tensor, second: Outline, second_seen: Tensor
+) -> UInt8[Tensor, "batch heads queries"]:
+    """Return which rows were seen in either of two states.
+
+    Raises:
+        ValueError: a row was seen in both, or they are of matrices of different sizes.
+    """
+    if first.sizes != second.sizes:
+        raise ValueError(
+            "states that are merged must have the same sizes, "
+            f"got {list(first.sizes)} and {list(second.sizes)}"
+        )
+    seen = first_seen + second_seen.to(first_seen.device)
+    if bool((seen > 1).any()):
         raise ValueError(
             "states that are merged must have seen different rows of one matrix: "
             "this reduction has a place for each row"
         )
-    return Sums(first.outline, tensors)
+    return seen
 
 
 def zeros(view: View, *sizes: int, dtype: torch.dtype | None = None) -> Tensor:

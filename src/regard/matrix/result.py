@@ -44,24 +44,30 @@ class Result:
         """Return the tensors as arrays, by name."""
         return {name: values.cpu().numpy() for name, values in self.tensors.items()}
 
-    def frame(self) -> "pandas.DataFrame":
+    def frame(self, *names: str) -> "pandas.DataFrame":
         """Return a DataFrame with a row for each place, and a column for each axis and tensor.
 
-        Tensors with fewer axes than others are repeated.
+        Args:
+            names: which tensors. By default, of those with the most axes the first, and all that
+                have no other axes, repeated where they have fewer.
         """
         try:
             import pandas
         except ImportError as error:
             raise ImportError('DataFrames need pandas: pip install "regard[frame]"') from error
-        most = max((self.axes(name) for name in self.tensors), key=len)
+        most = max((self.axes(name) for name in names or self.tensors), key=len)
+        fits = [name for name in names or self.tensors if set(self.axes(name)) <= set(most)]
+        if names and len(fits) < len(names):
+            raise ValueError(f"{', '.join(names)} have different axes: ask for one at a time")
         sizes = [len(self.labels[axis]) for axis in most]
         columns: dict[str, Any] = {}
         for place, axis in enumerate(most):
             shape = [-1 if other == place else 1 for other in range(len(most))]
             labels = np.asarray(self.labels[axis]).reshape(shape)
             columns[axis] = np.broadcast_to(labels, sizes).ravel()
-        for name, values in self.numpy().items():
-            mine = self.axes(name)
+        arrays = self.numpy()
+        for name in fits:
+            values, mine = arrays[name], self.axes(name)
             shape = [len(self.labels[axis]) if axis in mine else 1 for axis in most]
             columns[name] = np.broadcast_to(values.reshape(shape), sizes).ravel()
         return pandas.DataFrame(columns)

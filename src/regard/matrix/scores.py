@@ -36,11 +36,15 @@ class Scores:
         settle()
         self.call = call
         self.sinks = None if sinks is None else sinks.to(self.dtype)
-        self.lse = (
-            torch.full(self.shape[:3], torch.nan, dtype=self.dtype, device=self.device)
-            if lse is None
-            else lse.to(self.dtype, copy=True)
-        )
+        # A matrix that is made in inference mode may be looked at outside of it.
+        with torch.inference_mode(False):
+            if lse is None:
+                # Rows without keys are never computed.
+                unknown = torch.nan if call.num_keys else -torch.inf
+                lse = torch.full(self.shape[:3], unknown, dtype=self.dtype, device=self.device)
+                if self.sinks is not None:
+                    lse = torch.logaddexp(lse, self.sinks[:, None])
+            self.lse = lse.detach().to(self.dtype, copy=True)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -101,7 +105,8 @@ class Scores:
         assert key_heads is not None
         query = _at(self.call.query, batch, heads, queries).to(self.dtype) * self.call.scale
         # Heads that share a key head become further rows, so that no key is repeated.
-        query = query.reshape(len(batch), len(key_heads), -1, query.shape[-1])
+        size = len(heads) // len(key_heads) * len(queries)
+        query = query.reshape(len(batch), len(key_heads), size, query.shape[-1])
         key = take(take(self.call.key, 0, batch), 1, key_heads)
         positions = self.positions(queries).to(self.device)
         lse = self.lse_of(batch, heads, queries)[..., None]
@@ -137,6 +142,9 @@ class Scores:
         lse = parts.logsumexp(dim=-1, keepdim=True)
         if self.sinks is not None:
             lse = torch.logaddexp(lse, take(self.sinks, 0, rows.heads)[:, None, None])
+        # What was given stays, beside a row of NaN too.
+        known = self.lse_of(rows.batch, rows.heads, rows.queries)[..., None]
+        lse = torch.where(known.isnan(), lse, known)
         rows.lse = _finite(lse)
         for row, one in zip(rows.batch, lse[..., 0], strict=True):
             put(take(self.lse[row], 0, rows.heads), 1, rows.queries, one)
@@ -301,7 +309,7 @@ def _products(
 
 
 def _finite(lse: Tensor) -> Tensor:
-    return lse.masked_fill(lse == -torch.inf, 0.0)
+    return lse.masked_fill(lse <= lowest(lse.dtype), 0.0)
 
 
 def _at(tensor: Tensor, batch: range, heads: range, sequence: Index) -> Tensor:

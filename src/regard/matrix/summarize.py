@@ -100,4 +100,4 @@ def _bar(always: bool) -> Any:
     console = Console(file=sys.stderr)
     if not always and not (console.is_terminal or console.is_jupyter):
         return None
-    return Progress(console=console, transient=True)
+    return Progress(console=console, transient=console.is_terminal)

@@ -72,8 +72,10 @@ class Weights:
         whole: bool,
     ) -> Block:
         found = take(take(take(self.weights, 0, rows.batch), 1, rows.heads), 2, rows.queries)
-        parts = [take(found, 3, some.keys) for some in columns]
-        weights = buffers("weights", *found.shape[:3], sum(x.shape[3] for x in parts))
-        for part, out in zip(parts, weights.split([x.shape[3] for x in parts], dim=3), strict=True):
-            out.copy_(part)
+        widths = [len(some.keys) for some in columns]
+        weights = buffers("weights", *found.shape[:3], sum(widths))
+        for some, part in zip(columns, weights.split(widths, dim=3), strict=True):
+            part.copy_(take(found, 3, some.keys))
+            for span in some.doubtful:
+                part[..., span].masked_fill_(~rows.test(self.pattern, some.keys[span]), 0.0)
         return Block(weights)
