@@ -192,7 +192,7 @@ class Scores:
                 found["peaks"].append(grouped(scores, 3, "max"))
             torch.exp(scores.sub_(rows.lse), out=part)
             if "entropy" in facts:
-                found["entropy"].append(-_products(part, scores, buffers))
+                found["entropy"].append(-scores.mul_(part).sum(dim=3, keepdim=True))
             if "sums" in facts:
                 found["sums"].append(grouped(part, 2, "sum"))
 
@@ -218,12 +218,14 @@ class Scores:
             if "peaks" in facts:
                 peaks = grouped(scores, 3, "max")
                 found["peaks"].append(peaks)
-            base = self._base(peaks.amax(dim=3, keepdim=True))
+            base = peaks.amax(dim=3, keepdim=True)
+            if some.doubtful or self.biased:
+                base = self._base(base)
             torch.exp(scores.sub_(base), out=part)
             bases.append(base)
             totals.append(part.sum(dim=3, keepdim=True))
             if "entropy" in facts:
-                found["entropy"].append(_products(part, scores, buffers))
+                found["entropy"].append(scores.mul_(part).sum(dim=3, keepdim=True))
         base, total = torch.cat(bases, dim=3), torch.cat(totals, dim=3)
         self._remember(rows, base + total.log())
 
@@ -296,16 +298,6 @@ class _Rows(Rows):
     key: Float[Tensor, "batch key_heads keys key_dim"]
     pairs: list[tuple[Tensor, Tensor]]
     lse: Float[Tensor, "batch heads rows 1"]
-
-
-def _products(
-    weights: Float[Tensor, "batch heads rows columns"],
-    scores: Float[Tensor, "batch heads rows columns"],
-    buffers: Buffers,
-) -> Float[Tensor, "batch heads rows 1"]:
-    """Return the dot product of each row of weights with its row of scores."""
-    both = torch.mul(weights, scores, out=buffers("products", *scores.shape))
-    return both.sum(dim=3, keepdim=True)
 
 
 def _finite(lse: Tensor) -> Tensor:

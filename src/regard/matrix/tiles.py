@@ -25,7 +25,7 @@ _BUFFERS = 4
 Span = tuple[int, int, bool]
 """The start and the stop of a run of columns, and whether some of its pairs may be forbidden."""
 
-_ROWS = 512
+_ROWS = 256
 """Rows of a tile if there are that many: enough for a matrix product to run at full speed."""
 
 _CPU_CHUNK, _GPU_CHUNK = 2**18, 2**24
@@ -269,7 +269,7 @@ def _strips(view: View, size: int, most: int) -> tuple[int, list[_Strip]]:
     strips = _strips_of(view, rows)
     while rows > GROUP and rows * num_keys > size:
         fewer = _strips_of(view, rows // 2)
-        if _cost(fewer, rows // 2, size) >= _cost(strips, rows, size):
+        if _cost(fewer, rows // 2, size) > 0.9 * _cost(strips, rows, size):
             break
         rows, strips = rows // 2, fewer
     return rows, strips
