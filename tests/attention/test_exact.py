@@ -1,0 +1,29 @@
+"""The exponential is called once alone before threads share it."""
+
+import subprocess
+import sys
+
+import pytest
+
+CODE = """
+import torch, regard
+from regard.attention.exact import settle
+x = torch.randn(1, 1, 8, 4)
+assert settle.cache_info().currsize == 0, "importing calls nothing"
+{call}
+assert settle.cache_info().currsize == 1
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "regard.AttentionMatrix(x, x)",
+        "regard.attend(x, x, x, backend='reference')",
+        "regard.attend(x, x, x, pattern=regard.window(before=1), backend='blocks')",
+    ],
+)
+def test_first_use(call: str) -> None:
+    code = CODE.format(call=call)
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
