@@ -16,14 +16,3 @@ def test_attend_over_a_million_positions() -> None:
     # The inputs alone are 0.8 GB, and the output 0.27 GB: a process that held less saw nothing.
     assert 0.2 < memory["value"] < 4
     assert memory["reached"] is True
-
-
-@pytest.mark.slow
-def test_parts_of_a_matrix_at_a_million_positions() -> None:
-    command = [sys.executable, "-m", "benchmarks.matrix", "--only", "parts", "--json"]
-    finished = subprocess.run(command, capture_output=True, text=True, check=True)
-    figures = [json.loads(line) for line in finished.stdout.splitlines()]
-    growth = {figure["name"]: figure["value"] for figure in figures if "growth" in figure["name"]}
-    assert len(figures) == 9
-    assert len(growth) == 2
-    assert max(growth.values()) < 1.0
