@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+import torch
 from hypothesis import settings
 from jaxtyping import config
 
@@ -17,6 +18,15 @@ settings.register_profile("thorough", settings.get_profile("default"), max_examp
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")
 )
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Compute in one thread: on tensors as small as ours, several take three times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

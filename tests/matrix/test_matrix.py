@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -33,20 +33,13 @@ from tests.matrix.cases import (
     tolerance,
 )
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 SHORT = (1, 2, 7, 31, 67)
 NOBODY = ~everyone()
 CHUNKS = (64, 64 * 7, 64 * 101)
 """Pairs of a chunk, in place of many more."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Compute in one thread: on tensors as small as ours, several take longer."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def check(matrix: AttentionMatrix, case: Case, sinks: Tensor | None, more: float = 0.0) -> None:

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
+from regard.matrix.index import as_tensor
 from regard.matrix.reduction import Sums, merged, zeros
 from regard.matrix.result import Result
 from regard.matrix.source import Fact
@@ -60,7 +61,7 @@ class Distance:
     def start(self, view: View) -> Sums:
         if 0 in view.sizes:
             return Sums(view.outline, {"mass": zeros(view, 1)})
-        queries, keys = view.source.positions(view.queries), torch.as_tensor(view.keys)
+        queries, keys = view.source.positions(view.queries), as_tensor(view.keys)
         longest = max(int(queries.max() - keys[0]), int(keys[-1] - queries.min()))
         return Sums(view.outline, {"mass": zeros(view, longest + 1)})
 

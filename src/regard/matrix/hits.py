@@ -55,11 +55,7 @@ class Hits:
     merge = staticmethod(merged)
 
     def start(self, view: View) -> Sums:
-        if 0 not in view.sizes:
-            queries = view.source.positions(view.queries)
-            batch, _, _, num_keys = view.source.shape
-            positions = range(int(queries.min()), int(queries.max()) + 1)
-            self.targets.check(batch, positions, num_keys)
+        view.check(self.targets)
         tensors = {name: zeros(view, dtype=torch.long) for name in ("hits", "rows")}
         return Sums(view.outline, tensors)
 

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.matrix.index import as_tensor
 from regard.matrix.reduction import Sums, merged, zeros
 from regard.matrix.result import Result
 from regard.matrix.source import Fact
@@ -71,9 +72,8 @@ class Mass:
                         f"Mass: group {name!r} must have the shape [{num_keys}] or "
                         f"[{batch}, {num_keys}], got {list(group.shape)}"
                     )
-            elif 0 not in view.sizes:
-                queries = view.source.positions(view.queries)
-                group.check(batch, range(int(queries.min()), int(queries.max()) + 1), num_keys)
+            else:
+                view.check(group)
         tensors = {"share": zeros(view, len(self.groups)), "rows": zeros(view, dtype=torch.long)}
         return Sums(view.outline, tensors)
 
@@ -83,7 +83,7 @@ class Mass:
             if isinstance(group, Pattern):
                 found = (tile.weights * tile.test(group)).sum(dim=(2, 3))
             else:
-                batch = torch.as_tensor(tile.view.batch[tile.batch])
+                batch = as_tensor(tile.rows.batch)
                 members = group[batch] if group.dim() == 2 else group[None]
                 members = members.to(tile.weights.device)[:, None, tile.key_positions]
                 found = (tile.column_sums * members).sum(dim=2)

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.matrix.groups import GROUP, grouped
-from regard.matrix.reduction import Sums, merged, zeros
+from regard.matrix.reduction import Sums, merged, rows_of_zeros, zeros
 from regard.matrix.result import Result
 from regard.matrix.source import Fact
 from regard.matrix.tiles import Tile
@@ -62,8 +62,9 @@ class Pool:
 
     def start(self, view: View) -> Sums:
         counts = (-(-size // self._cell(size)) for size in view.sizes[2:])
-        seen = zeros(view, view.sizes[2], dtype=torch.uint8)
-        return Sums(view.outline, {"cells": zeros(view, *counts), "seen": seen})
+        state = rows_of_zeros(view)
+        state.tensors["cells"] = zeros(view, *counts)
+        return state
 
     def _cell(self, size: int) -> int:
         """Return how many rows or columns a cell has."""

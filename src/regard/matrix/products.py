@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.matrix.index import put, take
+from regard.matrix.index import take
 from regard.matrix.tiles import tiles
 from regard.matrix.view import AXES, View
 
@@ -59,8 +59,7 @@ def sums_over_rows(vectors: Tensor, view: View) -> Tensor:
     with torch.no_grad(), torch.autocast(source.device.type, enabled=False):
         for tile in tiles(view):
             mine = tile.heads_of(rows)[..., tile.queries].to(source.dtype)
-            sums = tile.heads_of(found)
-            put(sums, 3, tile.columns, take(sums, 3, tile.columns) + mine @ tile.weights)
+            tile.add_to_columns(found, mine @ tile.weights)
     found = view.outline.trim(found)
     return found[..., 0, :] if vectors.dim() == 1 else found
 

@@ -161,7 +161,7 @@ def tiles(view: View, facts: Collection[Fact] = (), budget: int = BUDGET) -> Ite
     buffers = Buffers(source.dtype, source.device)
     for task in _tasks(view, budget):
         rows, columns = task.rows(view), task.columns(view)
-        places, doubtful = _joined(task.spans)
+        places, doubtful = task.all_columns
         if columns:
             block = source.block(rows, columns, facts, buffers, whole=view.has_all_keys)
         else:
@@ -192,13 +192,13 @@ def learn(view: View, budget: int = BUDGET) -> None:
 class _Task(NamedTuple):
     """Some rows of some heads of a view, and all columns that they may look at.
 
-    Chunks are the columns of the spans, few enough at a time to stay in the cache.
+    Chunks are the same columns, few enough at a time to stay in the cache.
     """
 
     batch: slice
     heads: slice
     queries: slice
-    spans: list[Span]
+    all_columns: Columns
     chunks: list[Columns]
 
     def rows(self, view: View) -> Rows:
@@ -231,6 +231,7 @@ def _tasks(view: View, budget: int) -> Iterator[_Task]:
         height, width = queries.stop - queries.start, sum(b - a for a, b, _ in strip.spans)
         together = max(1, min(size // (height * max(1, width)), len(view.heads) * len(view.batch)))
         num_heads, num_sequences = len(view.heads), max(1, together // len(view.heads))
+        columns = _joined(strip.spans)
         chunks = list(_chunks(strip.spans, _width(height * together, size)))
         for first in range(strip.batch.start, strip.batch.stop, num_sequences):
             batch = slice(first, min(first + num_sequences, strip.batch.stop))
@@ -238,7 +239,7 @@ def _tasks(view: View, budget: int) -> Iterator[_Task]:
             for run in source.head_runs(view.heads, min(together, num_heads)):
                 heads = slice(done, done + len(run))
                 done = heads.stop
-                yield _Task(batch, heads, queries, strip.spans, chunks)
+                yield _Task(batch, heads, queries, columns, chunks)
 
 
 def _width(rows: int, size: int) -> int:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.matrix.index import Index, as_tensor
 from regard.matrix.source import Source
+from regard.patterns import Pattern
 
 AXES: tuple[str, ...] = ("batch", "heads", "queries", "keys")
 
@@ -70,6 +71,13 @@ class View:
     def has_all_keys(self) -> bool:
         """Whether all keys of the source are in it."""
         return self.keys == range(self.source.shape[3]) if isinstance(self.keys, range) else False
+
+    def check(self, pattern: Pattern) -> None:
+        """Raise ValueError if a pattern can't say who of the view may look at whom."""
+        if 0 not in self.sizes:
+            queries = self.source.positions(self.queries)
+            positions = range(int(queries.min()), int(queries.max()) + 1)
+            pattern.check(self.source.shape[0], positions, self.source.shape[3])
 
     def pick(self, where: object) -> "View":
         """Return the part that ints, slices and an ellipsis name, one for each axis in turn.
