@@ -33,8 +33,6 @@ from tests.matrix.cases import (
     tolerance,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 SHORT = (1, 2, 7, 31, 67)
 NOBODY = ~everyone()

@@ -408,15 +408,6 @@ def check_part(name: str, matrix: AttentionMatrix, known: Known, **options: Any)
     return found
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Any:
-    """Compute in one thread: on tensors as small as ours, several take longer."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @each_reduction
 @fewer
 @given(drawn=matrices())

@@ -3,7 +3,6 @@
 import io
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -54,15 +53,6 @@ def every_reduction(num_keys: int) -> list[Any]:
         Mass({"stops": stops, "near": window(2)}),
         Hits(strided(3)),
     ]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Compute in one thread: on tensors as small as ours, several take longer."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("pattern", [everyone(), causal(), window(5) | strided(11), ~everyone()])
