@@ -74,12 +74,10 @@ def _moved(bias: Bias | Tensor | None, device: str) -> Bias | Tensor | None:
     match bias:
         case Tensor():
             return bias.to(device)
-        case Relative():
+        case Relative() | Alibi():
             return deepcopy(bias).to(device)
         case Given(values, first_query):
             return Given(values.to(device), first_query)
-        case Alibi(slopes):
-            return Alibi(slopes.to(device))
         case _:
             return bias
 

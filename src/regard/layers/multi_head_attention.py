@@ -1,0 +1,196 @@
+"""Attention with many heads, as a layer."""
+
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention import attend
+from regard.layers.cache import KeyValueCache
+from regard.layers.narrowed import narrowed
+from regard.layers.sizes import check_positive, check_share
+from regard.layers.torch_weights import from_torch, to_torch
+from regard.matrix import AttentionMatrix
+from regard.patterns import Pattern
+from regard.positions import Bias, Rotary
+
+
+class MultiHeadAttention(nn.Module):
+    """Let positions look at each other, or at a context, with several heads at once.
+
+    Head h looks with its own queries, keys and values, and what the heads saw is joined:
+
+        Q_h = X W_Q,h          K_h = C W_K,h          V_h = C W_V,h
+        Y_h = softmax(Q_h K_hᵀ / √key_dim) V_h
+        Y   = [Y_1 … Y_H] W_O
+
+    where the context C is X itself in self-attention. The weights of `torch.nn.MultiheadAttention`
+    can be loaded with `load_state_dict` as they are, and `torch_state_dict` gives them back.
+
+    Args:
+        model_dim: size of the vectors that come in and go out.
+        num_heads: number of query heads.
+        num_key_heads: number of key and value heads, a divisor of `num_heads` and equal to it by
+            default. With fewer, queries are grouped: head h looks with key head
+            h // (num_heads // num_key_heads).
+        key_dim: size of a head's queries and keys; model_dim // num_heads by default.
+        value_dim: size of a head's values; `key_dim` by default.
+        context_dim: size of the context's vectors; `model_dim` by default.
+        projection_bias: whether queries, keys and values have a bias.
+        output_bias: whether the output has a bias; as `projection_bias` by default.
+        rotary: turns queries and keys by their positions. Self-attention only.
+        bias: what order does to a score.
+        pattern: who may look at whom; everyone at everyone by default.
+        scale: the factor on the scores; 1/√key_dim by default.
+        dropout: the share of weights that is dropped in training.
+
+    Raises:
+        ValueError: a size is not positive, or sizes don't fit together.
+
+    >>> import torch, regard
+    >>> layer = MultiHeadAttention(model_dim=32, num_heads=4, pattern=regard.causal())
+    >>> x = torch.randn(2, 10, 32)
+    >>> layer(x).shape
+    torch.Size([2, 10, 32])
+    >>> layer.matrix(x)
+    AttentionMatrix(2 batch × 4 heads × 10 queries × 10 keys, float32, causal())
+    """
+
+    def __init__(
+        self,
+        model_dim: int,
+        num_heads: int,
+        *,
+        num_key_heads: int | None = None,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        context_dim: int | None = None,
+        projection_bias: bool = True,
+        output_bias: bool | None = None,
+        rotary: Rotary | None = None,
+        bias: Bias | None = None,
+        pattern: Pattern | None = None,
+        scale: float | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        num_key_heads = num_heads if num_key_heads is None else num_key_heads
+        check_positive(model_dim=model_dim, num_heads=num_heads, num_key_heads=num_key_heads)
+        if num_heads % num_key_heads:
+            raise ValueError(
+                f"num_heads ({num_heads}) must be a multiple of num_key_heads, got {num_key_heads}"
+            )
+        if key_dim is None and model_dim % num_heads:
+            raise ValueError(
+                f"model_dim ({model_dim}) must be a multiple of num_heads unless key_dim is given, "
+                f"got {num_heads} heads"
+            )
+        key_dim = model_dim // num_heads if key_dim is None else key_dim
+        value_dim = key_dim if value_dim is None else value_dim
+        context_dim = model_dim if context_dim is None else context_dim
+        check_positive(key_dim=key_dim, value_dim=value_dim, context_dim=context_dim)
+        check_share("dropout", dropout)
+
+        self.num_heads, self.num_key_heads = num_heads, num_key_heads
+        self.query = nn.Linear(model_dim, num_heads * key_dim, projection_bias)
+        self.key = nn.Linear(context_dim, num_key_heads * key_dim, projection_bias)
+        self.value = nn.Linear(context_dim, num_key_heads * value_dim, projection_bias)
+        output_bias = projection_bias if output_bias is None else output_bias
+        self.output = nn.Linear(num_heads * value_dim, model_dim, output_bias)
+        self.rotary, self.bias, self.pattern = rotary, bias, pattern
+        self.scale, self.dropout = scale, dropout
+        for projection in (self.query, self.key, self.value, self.output):
+            nn.init.xavier_uniform_(projection.weight)
+            if projection.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
+                nn.init.zeros_(projection.bias)
+        self.register_load_state_dict_pre_hook(from_torch)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch queries model_dim"],
+        context: Float[Tensor, "batch keys context_dim"] | None = None,
+        *,
+        pattern: Pattern | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Float[Tensor, "batch queries model_dim"]:
+        """Look around, and return what was seen.
+
+        Args:
+            x: the vectors that look, [batch, queries, model_dim].
+            context: the vectors that are looked at, [batch, keys, context_dim]; `x` by default.
+            pattern: who may look at whom in this call, of those who may at all: padding, say.
+            cache: earlier tokens to look at too, to which `x` is added. Self-attention only.
+
+        Returns:
+            [batch, queries, model_dim].
+
+        Raises:
+            ValueError: a cache or rotary positions are used with a context.
+        """
+        query, key, value = self._projected(x, context, cache)
+        if cache is not None:
+            key, value = cache.append(key, value)
+        dropout = self.dropout if self.training else 0.0
+        seen = attend(query, key, value, dropout=dropout, **self._meaning(pattern))
+        return self.output(seen.transpose(1, 2).flatten(start_dim=2))
+
+    def matrix(
+        self,
+        x: Float[Tensor, "batch queries model_dim"],
+        context: Float[Tensor, "batch keys context_dim"] | None = None,
+        *,
+        pattern: Pattern | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> AttentionMatrix:
+        """Return the attention matrix, [batch, heads, queries, keys], to look into.
+
+        It is that of `forward` without dropout. Nothing is added to the cache.
+
+        Args: as for `forward`.
+        """
+        query, key, value = self._projected(x, context, cache)
+        if cache is not None:
+            key, _ = cache.with_new(key, value)
+        return AttentionMatrix(query, key, **self._meaning(pattern))
+
+    def torch_state_dict(self) -> dict[str, Tensor]:
+        """Return the weights under the names of `torch.nn.MultiheadAttention`.
+
+        Raises:
+            ValueError: that layer can't have such weights: its heads aren't grouped, their sizes
+                add up to model_dim, and either all of its layers have a bias or none.
+        """
+        return to_torch(self.state_dict(), self.num_heads, self.num_key_heads)
+
+    def _projected(
+        self, x: Tensor, context: Tensor | None, cache: KeyValueCache | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values, [batch, heads, sequence, dim] each."""
+        if context is not None and (cache is not None or self.rotary is not None):
+            what = "a cache" if cache is not None else "rotary"
+            raise ValueError(f"{what} is for self-attention: call the layer without context")
+        context = x if context is None else context
+        query = self.query(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        key = self.key(context).unflatten(-1, (self.num_key_heads, -1)).transpose(1, 2)
+        value = self.value(context).unflatten(-1, (self.num_key_heads, -1)).transpose(1, 2)
+        if self.rotary is not None:
+            offset = 0 if cache is None else len(cache)
+            query, key = self.rotary(query, offset=offset), self.rotary(key, offset=offset)
+        return query, key, value
+
+    def _meaning(self, pattern: Pattern | None) -> dict[str, Any]:
+        """Return what attention and its matrix must be told alike."""
+        return {
+            "pattern": narrowed(self.pattern, pattern),
+            "bias": self.bias,
+            "scale": self.scale,
+        }
+
+    def extra_repr(self) -> str:
+        """Describe the module in its printed form."""
+        words = [f"num_heads={self.num_heads}"]
+        if self.num_key_heads != self.num_heads:
+            words.append(f"num_key_heads={self.num_key_heads}")
+        facts = {"pattern": self.pattern, "scale": self.scale}
+        words += [f"{name}={fact}" for name, fact in facts.items() if fact is not None]
+        return ", ".join(words)

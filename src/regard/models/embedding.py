@@ -1,0 +1,72 @@
+"""Tokens as vectors."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.layers.sizes import check_positive
+from regard.models.order import Positions
+from regard.positions import Learned, sinusoidal
+
+
+class TokenEmbedding(nn.Module):
+    """Give each token its vector, and add those of its position and type if there are any.
+
+    Args:
+        vocabulary_size: number of different tokens.
+        model_dim: size of the vectors.
+        positions: "learned" and "sinusoidal" add something here; anything else doesn't.
+        num_positions: number of learned positions.
+        num_types: number of token types, which BERT has; 0 for none.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        model_dim: int,
+        *,
+        positions: Positions,
+        num_positions: int,
+        num_types: int = 0,
+    ) -> None:
+        super().__init__()
+        check_positive(vocabulary_size=vocabulary_size)
+        self.tokens = nn.Embedding(vocabulary_size, model_dim)
+        self.types = nn.Embedding(num_types, model_dim) if num_types else None
+        self.positions = Learned(num_positions, model_dim) if positions == "learned" else None
+        self.sinusoidal = positions == "sinusoidal"
+        for table in filter(None, (self.tokens, self.types)):
+            nn.init.normal_(table.weight, std=0.02)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch sequence"],
+        *,
+        types: Int[Tensor, "batch sequence"] | None = None,
+        offset: int = 0,
+        starts: Int[Tensor, "batch"] | None = None,
+    ) -> Float[Tensor, "batch sequence model_dim"]:
+        """Return the vectors, [batch, sequence, model_dim].
+
+        Args:
+            tokens: token ids, [batch, sequence].
+            types: the type of each token, [batch, sequence]; 0 by default.
+            offset: the number of earlier tokens.
+            starts: where each sequence starts, [batch], if there is padding before.
+
+        Raises:
+            ValueError: there are types, but the model has none.
+        """
+        x = self.tokens(tokens)
+        if self.types is not None:
+            x = x + self.types(torch.zeros_like(tokens) if types is None else types)
+        elif types is not None:
+            raise ValueError("types were given to a model that has no token types")
+        where = torch.arange(offset, offset + tokens.shape[1], device=tokens.device)
+        if starts is not None:
+            where = (where - starts.to(where.device)[:, None]).clamp(min=0)
+        if self.positions is not None:
+            x = x + self.positions(where)
+        if self.sinusoidal:
+            x = x + sinusoidal(where, x.shape[-1], dtype=x.dtype)
+        return x

@@ -1,0 +1,52 @@
+"""Choosing the next token."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def choose(
+    logits: Float[Tensor, "batch vocabulary"],
+    *,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    generator: torch.Generator | None = None,
+) -> Int[Tensor, "batch"]:
+    """Choose a token for each sequence.
+
+    Args:
+        logits: scores of the tokens, [batch, vocabulary].
+        temperature: 0 takes the best token; otherwise tokens are drawn from
+            softmax(logits / temperature).
+        top_k: draw from the k best tokens only.
+        top_p: draw from the fewest best tokens that together have at least this probability
+            (Holtzman et al., 2020), after `top_k`.
+        generator: where chance comes from.
+
+    Returns:
+        Token ids, [batch].
+
+    Raises:
+        ValueError: an argument is out of its range.
+
+    >>> choose(torch.tensor([[0.0, 3.0, 1.0]]))
+    tensor([1])
+    """
+    if not temperature >= 0:
+        raise ValueError(f"temperature must be at least 0, got {temperature}")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k must be at least 1, got {top_k}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}")
+    if temperature == 0:
+        return logits.argmax(dim=-1)
+    ranked, tokens = (logits.float() / temperature).sort(dim=-1, descending=True, stable=True)
+    if top_k is not None:
+        ranked[:, top_k:] = -torch.inf
+    probabilities = ranked.softmax(dim=-1)
+    if top_p is not None:
+        better = probabilities.cumsum(dim=-1) - probabilities
+        probabilities = probabilities.where(better < top_p, probabilities.new_zeros(()))
+    drawn = torch.multinomial(probabilities, 1, generator=generator)
+    return tokens.gather(-1, drawn)[:, 0]

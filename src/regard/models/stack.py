@@ -1,0 +1,153 @@
+"""Transformer blocks, one after the other."""
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.layers import FeedForward, KeyValueCache, MultiHeadAttention, TransformerBlock
+from regard.layers.sizes import check_positive
+from regard.matrix import AttentionMatrix
+from regard.models.order import Positions, order
+from regard.patterns import Pattern
+
+_NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+
+
+class Stack(nn.ModuleList):
+    """A list of blocks that are run one after the other.
+
+    The arguments describe all of them alike.
+
+    Args:
+        num_layers: number of blocks.
+        model_dim: size of the vectors.
+        num_heads: number of query heads of a block.
+        num_key_heads: number of key heads; as many by default.
+        key_dim: size of a head's queries, keys and values; model_dim // num_heads by default.
+        hidden_dim: size of the hidden layer; 4 · model_dim by default, and 0 for blocks of
+            attention alone.
+        activation: what `FeedForward` calls so.
+        norm: "layer" or "rms".
+        norm_eps: what is added to a variance before it divides.
+        norm_first: which of the two forms of `TransformerBlock`.
+        positions: what attention is told of order.
+        bidirectional: whether positions look ahead too.
+        bias: whether linear layers have biases.
+        dropout: the share of what is added in a block that is dropped in training.
+        attention_dropout: the share of attention weights that is dropped in training.
+    """
+
+    def __init__(
+        self,
+        num_layers: int,
+        model_dim: int,
+        num_heads: int,
+        *,
+        num_key_heads: int | None = None,
+        key_dim: int | None = None,
+        hidden_dim: int | None = None,
+        activation: str = "gelu",
+        norm: str = "layer",
+        norm_eps: float = 1e-5,
+        norm_first: bool = True,
+        positions: Positions = None,
+        bidirectional: bool = True,
+        bias: bool = True,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_positive(num_layers=num_layers, model_dim=model_dim, num_heads=num_heads)
+        told = order(
+            positions,
+            num_heads=num_heads,
+            key_dim=key_dim or model_dim // num_heads,
+            bidirectional=bidirectional,
+        )
+        hidden_dim = 4 * model_dim if hidden_dim is None else hidden_dim
+        for _ in range(num_layers):
+            attention = MultiHeadAttention(
+                model_dim,
+                num_heads,
+                num_key_heads=num_key_heads,
+                key_dim=key_dim,
+                projection_bias=bias,
+                rotary=told.rotary,
+                bias=told.bias,
+                dropout=attention_dropout,
+            )
+            feed_forward = None
+            if hidden_dim:
+                feed_forward = FeedForward(model_dim, hidden_dim, activation=activation, bias=bias)
+            block = TransformerBlock(
+                attention,
+                feed_forward,
+                make_norm(norm, model_dim, norm_eps),
+                make_norm(norm, model_dim, norm_eps) if feed_forward is not None else None,
+                norm_first=norm_first,
+                dropout=dropout,
+            )
+            self.append(block)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch sequence model_dim"],
+        *,
+        pattern: Pattern | None = None,
+        caches: Sequence[KeyValueCache] | None = None,
+    ) -> Float[Tensor, "batch sequence model_dim"]:
+        """Run all blocks, and return what the last one made, [batch, sequence, model_dim].
+
+        Args:
+            x: [batch, sequence, model_dim].
+            pattern: who may look at whom, in every block.
+            caches: earlier tokens, a cache for each block.
+        """
+        for block, cache in self._with_caches(caches):
+            x = block(x, pattern=pattern, cache=cache)
+        return x
+
+    def states(
+        self, x: Float[Tensor, "batch sequence model_dim"], *, pattern: Pattern | None = None
+    ) -> list[Float[Tensor, "batch sequence model_dim"]]:
+        """Return `x` and what each block made of it, one more than there are blocks."""
+        found = [x]
+        for block, _ in self._with_caches(None):
+            found.append(block(found[-1], pattern=pattern))
+        return found
+
+    def matrices(
+        self, x: Float[Tensor, "batch sequence model_dim"], *, pattern: Pattern | None = None
+    ) -> list[AttentionMatrix]:
+        """Return the attention matrix of each block, [batch, heads, sequence, sequence] each."""
+        states = self.states(x, pattern=pattern)
+        blocks = self._with_caches(None)
+        return [
+            block.matrix(state, pattern=pattern)
+            for (block, _), state in zip(blocks, states, strict=False)
+        ]
+
+    def _with_caches(
+        self, caches: Sequence[KeyValueCache] | None
+    ) -> Iterator[tuple[TransformerBlock, KeyValueCache | None]]:
+        if caches is not None and len(caches) != len(self):
+            raise ValueError(
+                f"there must be a cache for each of {len(self)} layers, got {len(caches)}"
+            )
+        for block, cache in zip(self, caches or repeat(None), strict=False):
+            assert isinstance(block, TransformerBlock)
+            yield block, cache
+
+
+def make_norm(name: str, model_dim: int, eps: float) -> nn.Module:
+    """Make the norm of a name, "layer" or "rms".
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if name not in _NORMS:
+        choices = ", ".join(f'"{choice}"' for choice in _NORMS)
+        raise ValueError(f'norm must be one of {choices}, got "{name}"')
+    return _NORMS[name](model_dim, eps=eps)

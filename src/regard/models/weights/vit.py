@@ -1,0 +1,43 @@
+"""The weights of ViT."""
+
+from typing import Any
+
+from regard.models.weights.loaded import ACTIVATIONS, Read, choice, only, renamed, with_biases
+
+
+def vit(model: Any) -> Read:
+    """Read a `ViTModel`, or a model with a head on one."""
+    config = model.config
+    only(config, qkv_bias=True)
+    names = with_biases(
+        {
+            "patches": "embeddings.patch_embeddings.projection",
+            "norm": "layernorm",
+            "layers.{}.attention.query": "layers.{}.attention.q_proj",
+            "layers.{}.attention.key": "layers.{}.attention.k_proj",
+            "layers.{}.attention.value": "layers.{}.attention.v_proj",
+            "layers.{}.attention.output": "layers.{}.attention.o_proj",
+            "layers.{}.attention_norm": "layers.{}.layernorm_before",
+            "layers.{}.feed_forward_norm": "layers.{}.layernorm_after",
+            "layers.{}.feed_forward.up": "layers.{}.mlp.fc1",
+            "layers.{}.feed_forward.down": "layers.{}.mlp.fc2",
+        }
+    )
+    weights = model.base_model.state_dict()
+    found = renamed(weights, names, config.num_hidden_layers)
+    found["class_token"] = weights["embeddings.cls_token"][0, 0]
+    found["positions.table"] = weights["embeddings.position_embeddings"][0]
+    arguments = {
+        "image_size": config.image_size,
+        "patch_size": config.patch_size,
+        "model_dim": config.hidden_size,
+        "num_layers": config.num_hidden_layers,
+        "num_heads": config.num_attention_heads,
+        "num_channels": config.num_channels,
+        "hidden_dim": config.intermediate_size,
+        "activation": choice(config, "hidden_act", ACTIVATIONS),
+        "norm_eps": config.layer_norm_eps,
+        "dropout": config.hidden_dropout_prob,
+        "attention_dropout": config.attention_probs_dropout_prob,
+    }
+    return Read(arguments, found)
