@@ -1,0 +1,118 @@
+"""`attend`, called as transformers calls its attention."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention import attend, attend_with_lse
+from regard.hf.masks import PatternMask
+from regard.patterns import Pattern, causal, given
+from regard.positions import softcap as capped
+
+LAYER_PATTERN = "regard_pattern"
+"""The attribute in which a module keeps the pattern of its layer."""
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """Compute the attention of a module of transformers.
+
+    Args:
+        module: the module that calls.
+        query: [batch, heads, queries, key_dim].
+        key: [batch, key_heads, keys, key_dim].
+        value: [batch, key_heads, keys, value_dim].
+        attention_mask: what `mask` made, or a mask of the user's: boolean, or to be added.
+        dropout: the share of the weights that is dropped.
+        scaling: the factor on the scores.
+        is_causal: whether positions look back only, if there is no mask; as the module says by
+            default.
+        softcap: the bound on the scores, if they have one.
+        s_aux: the score of each head's sink, [heads], if it has one.
+        position_bias: numbers to add to the scores, [batch or 1, heads, queries, keys].
+        others: what other kernels want to know; a sliding window is in the mask.
+
+    Returns:
+        The output as transformers wants it, [batch, queries, heads, value_dim], and no weights.
+
+    Raises:
+        ValueError: the call asks for something that `attend` can't do.
+    """
+    if others.get("output_attentions"):
+        raise ValueError(
+            'attn_implementation="regard" writes no weights down: leave output_attentions out'
+        )
+    if others.get("cache") is not None:
+        raise ValueError('attn_implementation="regard" has no paged cache')
+    looks_back = is_causal if is_causal is not None else getattr(module, "is_causal", True)
+    pattern, bias, first_query = _meaning(attention_mask, query, key, bool(looks_back))
+    if position_bias is not None:
+        bias = position_bias if bias is None else bias + position_bias
+    if softcap is not None and bias is not None:
+        raise ValueError("softcap can't be had together with numbers that are added to the scores")
+    own = getattr(module, LAYER_PATTERN, None)
+    if own is not None:
+        _check_placed(own, attention_mask, query.shape[2], key.shape[2])
+        pattern = own if pattern is None else pattern & own
+    options: dict[str, Any] = {
+        "pattern": pattern,
+        "bias": bias if softcap is None else capped(softcap),
+        "scale": scaling,
+        "dropout": dropout,
+        "positions": first_query,
+    }
+    if s_aux is None:
+        output = attend(query, key, value, **options)
+    else:
+        output, lse = attend_with_lse(query, key, value, **options)
+        # A sink is one more score in the sum that a row is divided by.
+        share = torch.sigmoid(lse - s_aux.to(lse.dtype)[:, None])
+        output = output * share[..., None].to(output.dtype)
+    return output.transpose(1, 2).contiguous(), None
+
+
+def _meaning(
+    mask: Tensor | None, query: Tensor, key: Tensor, looks_back: bool
+) -> tuple[Pattern | None, Tensor | None, int | None]:
+    """Return the pattern, the bias and the position of the first query that a mask stands for."""
+    num_queries = query.shape[2]
+    if isinstance(mask, PatternMask):
+        return mask.pattern, None, mask.first_query
+    if mask is None:
+        # As in transformers' own: a single query looks at all keys, several from the first key on.
+        return (causal(), None, 0) if looks_back and num_queries > 1 else (None, None, None)
+    mask = mask[..., : key.shape[2]]
+    if mask.dtype != torch.bool:
+        return None, mask, None
+    if mask.shape[1] == 1:
+        return given(mask[:, 0] if mask.shape[0] > 1 else mask[0, 0]), None, None
+    bias = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, -torch.inf)
+    return None, bias, None
+
+
+def _check_placed(own: Pattern, mask: Tensor | None, num_queries: int, num_keys: int) -> None:
+    """Raise ValueError if a layer has a pattern and nobody knows where queries or keys stand."""
+    if isinstance(mask, PatternMask):
+        if mask.first_key and not own.relative:
+            raise ValueError(
+                f"the cache has dropped the first {mask.first_key} keys, and {own} is not about "
+                "distances alone: generate with a cache that keeps all keys"
+            )
+    elif mask is not None and num_queries != num_keys:
+        raise ValueError(
+            f"a layer with a pattern ({own}) must know where its {num_queries} queries stand among "
+            f"{num_keys} keys, and a mask that is a tensor doesn't say"
+        )

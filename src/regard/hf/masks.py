@@ -1,0 +1,183 @@
+"""Masks of transformers as patterns.
+
+transformers describes a mask by a function of a pair of positions, made of a few functions of its
+own. What these mean is known here, so a mask stays a few numbers: as a `PatternMask` it travels
+through the model like a tensor, and arrives at `attention` as a pattern. A function that is not
+known, such as one of the user's, becomes the dense tensor that transformers' own kernels get.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import and_, or_
+from typing import Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from regard.patterns import Pattern, causal, documents, everyone, padding, window
+
+MaskFunction = Callable[[Any, Any, Any, Any], Any]
+
+
+class PatternMask(Tensor):
+    """A boolean mask [batch, 1, queries, keys] that holds no number for any pair.
+
+    To whoever asks, it is a tensor of that shape; as soon as something is computed with it, it is
+    written down.
+
+    Attributes:
+        pattern: who may look at whom, with keys at 0 … keys − 1.
+        first_query: where the first query stands among the keys.
+        first_key: how many keys there were before the first, which the cache has dropped.
+    """
+
+    pattern: Pattern
+    first_query: int
+    first_key: int
+
+    @classmethod
+    def of(
+        cls,
+        pattern: Pattern,
+        shape: Sequence[int],
+        *,
+        first_query: int,
+        first_key: int,
+        device: torch.device | str,
+    ) -> "PatternMask":
+        """Make a mask of a shape, [batch, 1, queries, keys]."""
+        where = torch.device(device)
+        made = Tensor._make_wrapper_subclass(cls, tuple(shape), dtype=torch.bool, device=where)
+        made.pattern, made.first_query, made.first_key = pattern, first_query, first_key
+        return made
+
+    def dense(self) -> Bool[Tensor, "batch 1 queries keys"]:
+        """Write the mask down."""
+        batch, _, num_queries, num_keys = self.shape
+        queries = torch.arange(num_queries) + self.first_query
+        allowed = self.pattern.allows(queries, torch.arange(num_keys)).to(self.device)
+        return allowed.expand(batch, num_queries, num_keys)[:, None]
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def written(part: object) -> object:
+            return part.dense() if isinstance(part, PatternMask) else part
+
+        return func(*tree_map(written, args), **tree_map(written, kwargs or {}))
+
+    def __repr__(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return f"PatternMask({self.pattern}, {' × '.join(map(str, self.shape))})"
+
+
+def mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | Tensor = 0,
+    kv_offset: int = 0,
+    mask_function: MaskFunction | None = None,
+    attention_mask: Tensor | None = None,
+    device: torch.device | str = "cpu",
+    **others: Any,
+) -> Tensor:
+    """Make the mask of a call, as transformers asks for it.
+
+    Args:
+        batch_size: number of sequences.
+        q_length: number of queries.
+        kv_length: number of keys.
+        q_offset: position of the first query.
+        kv_offset: position of the first key, which is not 0 where old keys were dropped.
+        mask_function: says of a pair of positions whether it is allowed; causal by default.
+        attention_mask: which positions are not padding, [batch, positions].
+        device: where the mask is to lie.
+        others: what transformers' own functions want to know.
+
+    Returns:
+        A `PatternMask`; a boolean tensor [batch, 1, queries, keys] if nothing shorter is known.
+    """
+    from transformers import masking_utils
+
+    q_offset = int(q_offset)
+    first_query = q_offset - kv_offset
+    function = mask_function or masking_utils.causal_mask_function
+    # Documents are told by where they stand, so no key may have been dropped.
+    pattern = _recognised(function, kv_length, shifted=bool(kv_offset) or bool(first_query))
+    if pattern is not None and attention_mask is not None:
+        pattern = _without_padding(pattern, attention_mask, kv_offset, kv_length)
+    if pattern is not None:
+        return PatternMask.of(
+            pattern,
+            (batch_size, 1, q_length, kv_length),
+            first_query=first_query,
+            first_key=kv_offset,
+            device=device,
+        )
+    skips = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+    written = masking_utils.sdpa_mask(
+        batch_size=batch_size,
+        q_length=q_length,
+        kv_length=kv_length,
+        q_offset=q_offset,
+        kv_offset=kv_offset,
+        mask_function=function,
+        attention_mask=attention_mask,
+        device=device,
+        **(others | skips),
+    )
+    assert written is not None
+    return written
+
+
+def _recognised(function: MaskFunction, num_keys: int, *, shifted: bool) -> Pattern | None:
+    """Return the pattern that a mask function of transformers describes, or None if unknown."""
+    if getattr(function, "__module__", None) != "transformers.masking_utils":
+        return None
+    # A function that another one made is named after its maker, and holds the maker's arguments.
+    maker = function.__qualname__.split(".")[0]
+    held = inspect.getclosurevars(function).nonlocals
+    if maker in ("and_masks", "or_masks"):
+        parts = [_recognised(part, num_keys, shifted=shifted) for part in held["mask_functions"]]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            return None
+        return reduce(and_ if maker == "and_masks" else or_, known)
+    if maker == "packed_sequence_mask_function" and not shifted:
+        return documents(held["packed_sequence_mask"])
+    simple = _SIMPLE.get(maker)
+    return simple(held, num_keys) if simple else None
+
+
+# A window that reaches ahead without an end reaches ahead by the number of keys.
+_SIMPLE: dict[str, Callable[[Any, int], Pattern]] = {
+    "causal_mask_function": lambda held, num_keys: causal(),
+    "bidirectional_mask_function": lambda held, num_keys: everyone(),
+    "sliding_window_overlay": lambda held, num_keys: window(
+        before=held["sliding_window"] - 1, after=num_keys
+    ),
+    "sliding_window_bidirectional_overlay": lambda held, num_keys: window(
+        before=held["sliding_window"], after=held["sliding_window"]
+    ),
+}
+
+
+def _without_padding(
+    pattern: Pattern, real: Tensor, first_key: int, num_keys: int
+) -> Pattern | None:
+    """Return the pattern without the padding, or None if that is not all before or all behind."""
+    real = real[:, first_key : first_key + num_keys].bool().cpu()
+    if bool(real.all()) and real.shape[1] == num_keys:
+        return pattern
+    if not real.shape[1]:
+        return None
+    lengths = real.sum(dim=1)
+    starts = real.int().argmax(dim=1)
+    steps = real.int().diff(dim=1).abs().sum(dim=1)
+    # In one piece: it begins at most once, and ends at most once.
+    in_one_piece = steps <= (starts > 0).int() + 1
+    if not bool(in_one_piece.all()):
+        return None
+    return pattern & padding(lengths, starts=starts)

@@ -1,0 +1,371 @@
+"""Models of transformers on `attend`: the same numbers as on their own attention."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers import masking_utils
+
+import regard
+import regard.hf
+from regard.hf.masks import PatternMask, mask
+from regard.patterns import Pattern
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quiet")
+
+# Large weights, so that attention is far from uniform.
+SIZES = {
+    "num_hidden_layers": 3,
+    "vocab_size": 50,
+    "hidden_size": 24,
+    "num_attention_heads": 4,
+    "intermediate_size": 36,
+    "initializer_range": 0.3,
+    "bos_token_id": 0,
+    "eos_token_id": None,
+    "pad_token_id": 2,
+}
+GROUPED = {**SIZES, "num_key_value_heads": 2, "head_dim": 8}
+EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
+BART = {
+    "d_model": 28,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 31,
+    "decoder_ffn_dim": 31,
+    "init_std": 0.3,
+    "vocab_size": 50,
+    "pad_token_id": 2,
+}
+T5 = {"d_model": 28, "num_layers": 2, "vocab_size": 50, "num_heads": 4, "d_kv": 8, "d_ff": 31}
+
+DECODERS = {
+    "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig(**GROUPED)),
+    "window": (
+        transformers.MistralForCausalLM,
+        transformers.MistralConfig(**GROUPED, sliding_window=9),
+    ),
+    "softcap": (
+        transformers.Gemma2ForCausalLM,
+        transformers.Gemma2Config(**GROUPED, sliding_window=9),
+    ),
+    "sinks": (
+        transformers.GptOssForCausalLM,
+        transformers.GptOssConfig(**GROUPED, **EXPERTS, sliding_window=9),
+    ),
+}
+OTHERS = {
+    "bert": (transformers.BertModel, transformers.BertConfig(**SIZES)),
+    "window on both sides": (
+        transformers.ModernBertModel,
+        transformers.ModernBertConfig(**SIZES, local_attention=8),
+    ),
+    "cross": (transformers.BartModel, transformers.BartConfig(**BART)),
+    "position bias": (transformers.T5EncoderModel, transformers.T5Config(**T5)),
+}
+
+
+@pytest.fixture(scope="module")
+def quiet() -> None:
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+
+
+def made(kind: Any, config: Any) -> Any:
+    torch.manual_seed(3)
+    model = kind._from_config(config, attn_implementation="eager").eval()
+    for module in model.modules():
+        # T5 starts with weights that depend on its sizes, and with a small bias.
+        if isinstance(module, nn.Embedding) and module.embedding_dim == 4:
+            nn.init.normal_(module.weight)
+        if hasattr(module, "sinks"):
+            nn.init.normal_(module.sinks)
+    return model
+
+
+def tokens(batch: int = 3, length: int = 40) -> Tensor:
+    return torch.randint(3, 50, (batch, length), generator=torch.Generator().manual_seed(5))
+
+
+def real(side: str, *, length: int = 40) -> Tensor:
+    """Return which of three sequences' positions are real, [3, length]."""
+    where = torch.arange(length)
+    counts = torch.tensor([length, length - 7, 5])[:, None]
+    return (where >= length - counts if side == "left" else where < counts).long()
+
+
+def same(found: Tensor, expected: Tensor) -> None:
+    """Hold float32 results of a few layers against each other: sums of some hundred terms each."""
+    within = 1000 * torch.finfo(torch.float32).eps * max(1.0, expected.abs().max().item())
+    torch.testing.assert_close(found, expected, rtol=0, atol=within)
+
+
+@torch.no_grad()
+def before_and_after(model: Any, **inputs: Any) -> tuple[Tensor, Tensor]:
+    before = model(**inputs)[0]
+    return before, regard.hf.use(model)(**inputs)[0]
+
+
+@pytest.mark.parametrize("padded", ["no", "left", "right"])
+@pytest.mark.parametrize("name", [*DECODERS, *OTHERS])
+def test_same_as_eager(name: str, padded: str) -> None:
+    model = made(*(DECODERS | OTHERS)[name])
+    inputs = {"input_ids": tokens()}
+    if padded != "no":
+        inputs["attention_mask"] = real(padded)
+    before, after = before_and_after(model, **inputs)
+    assert torch.isfinite(after).all()
+    if padded != "no":
+        chosen = inputs["attention_mask"].bool()
+        # The positions of Bart's decoder count as those of its encoder do.
+        before, after = before[chosen], after[chosen]
+    same(after, before)
+
+
+def test_pictures() -> None:
+    sizes = {k: v for k, v in SIZES.items() if k not in ("vocab_size", "bos_token_id")}
+    config = transformers.ViTConfig(**sizes, image_size=24, patch_size=4)
+    model = made(transformers.ViTModel, config)
+    images = torch.rand(2, 3, 24, 24, dtype=torch.float32)
+    before, after = before_and_after(model, pixel_values=images)
+    same(after, before)
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("name", DECODERS)
+def test_generation(name: str, cache: str) -> None:
+    model = made(*DECODERS[name])
+    options = {
+        "attention_mask": real("left"),
+        "max_new_tokens": 20,
+        "do_sample": False,
+        "cache_implementation": cache,
+        "disable_compile": True,
+    }
+    before = model.generate(tokens(), **options)
+    after = regard.hf.use(model).generate(tokens(), **options)
+    assert before.shape == (3, 60)
+    assert torch.equal(after, before)
+
+
+def test_gradients() -> None:
+    model = made(*DECODERS["sinks"]).train()
+    found = []
+    for _ in range(2):
+        model.zero_grad()
+        model(tokens()).logits.square().mean().backward()
+        found.append({name: weight.grad for name, weight in model.named_parameters()})
+        regard.hf.use(model)
+    before, after = found
+    assert any("sinks" in name for name in before)
+    for name, grad in before.items():
+        same(after[name], grad)
+
+
+def test_packed_sequences() -> None:
+    model = made(*DECODERS["llama"])
+    positions = torch.cat([torch.arange(11), torch.arange(29)])[None].expand(3, -1)
+    before, after = before_and_after(
+        model, input_ids=tokens(), position_ids=positions, use_cache=False
+    )
+    same(after, before)
+    alone = model(tokens()[:, 11:]).logits
+    same(after[:, 11:], alone.detach())
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("kind", ["boolean", "additive"])
+def test_masks_of_ones_own(kind: str, heads: int) -> None:
+    model = made(*DECODERS["llama"])
+    chance = torch.Generator().manual_seed(7)
+    allowed = torch.rand(3, heads, 40, 40, generator=chance) < 0.4
+    allowed |= torch.eye(40, dtype=torch.bool)
+    added = torch.zeros(allowed.shape, dtype=torch.float32).masked_fill(~allowed, -1e30)
+    with torch.no_grad():
+        before = model(tokens(), attention_mask=added).logits
+        given = allowed if kind == "boolean" else added
+        after = regard.hf.use(model)(tokens(), attention_mask=given).logits
+    same(after, before)
+
+
+@torch.no_grad()
+def test_a_window_on_all_layers_is_the_model_that_has_one() -> None:
+    kind, config = DECODERS["window"]
+    has_one = made(kind, config)
+    had_none = made(kind, transformers.MistralConfig(**GROUPED, sliding_window=None))
+    regard.hf.use(had_none, pattern=regard.window(before=8))
+    expected = has_one(tokens()).logits
+    same(had_none(tokens()).logits, expected)
+    regard.hf.use(had_none)
+    assert (had_none(tokens()).logits - expected).abs().max() > 0.1
+
+
+@torch.no_grad()
+def test_patterns_of_some_layers() -> None:
+    kind, config = DECODERS["softcap"]
+    # Layers 0 and 2 of Gemma 2 have a window.
+    assert config.layer_types == ["sliding_attention", "full_attention", "sliding_attention"]
+    expected = made(kind, config)(tokens()).logits
+    without = transformers.Gemma2Config(**GROUPED, layer_types=["full_attention"] * 3)
+    near = regard.window(before=8)
+    model = regard.hf.use(made(kind, without), pattern={0: near, 2: near})
+    same(model(tokens()).logits, expected)
+
+
+@torch.no_grad()
+def test_a_pattern_holds_while_generating() -> None:
+    model = regard.hf.use(
+        made(*DECODERS["llama"]), pattern=regard.columns(every=3) | regard.window(4)
+    )
+    written = model.generate(tokens(), max_new_tokens=12, do_sample=False)
+    logits = model(written).logits
+    assert torch.equal(logits[:, 39:-1].argmax(-1), written[:, 40:])
+
+
+def test_patterns_leave_cross_attention_alone() -> None:
+    model = regard.hf.use(made(*OTHERS["cross"]), pattern=regard.window(before=1, after=1))
+    with torch.no_grad():
+        moved = tokens(1)
+        before = model(moved, decoder_input_ids=tokens(1)[:, :1])[0]
+        moved[0, -1] = (moved[0, -1] + 1) % 40 + 3
+        after = model(moved, decoder_input_ids=tokens(1)[:, :1])[0]
+    assert (after - before).abs().max() > 1e-4
+
+
+def test_from_pretrained(tmp_path: Any) -> None:
+    kind, config = DECODERS["llama"]
+    made(kind, config).save_pretrained(tmp_path)
+    regard.hf.register()
+    model = kind.from_pretrained(tmp_path, attn_implementation="regard")
+    assert model.config._attn_implementation == "regard"
+    again = kind.from_pretrained(tmp_path, attn_implementation="eager")
+    same(model(tokens()).logits, again(tokens()).logits)
+
+
+MASK_FUNCTIONS: dict[str, tuple[Callable[..., Any], Pattern | None]] = {
+    "causal": (masking_utils.causal_mask_function, regard.causal()),
+    "everyone": (masking_utils.bidirectional_mask_function, regard.everyone()),
+    "window": (
+        masking_utils.sliding_window_causal_mask_function(5),
+        regard.window(before=4, after=17) & regard.causal(),
+    ),
+    "window on both sides": (
+        masking_utils.sliding_window_bidirectional_mask_function(5),
+        regard.window(before=5, after=5) & regard.everyone(),
+    ),
+    "either": (
+        masking_utils.or_masks(
+            masking_utils.causal_mask_function,
+            masking_utils.sliding_window_bidirectional_overlay(2),
+        ),
+        regard.causal() | regard.window(before=2, after=2),
+    ),
+    "chunks": (
+        masking_utils.chunked_causal_mask_function(4, torch.zeros(2, dtype=torch.long)),
+        None,
+    ),
+    "own": (lambda batch, head, query, key: (query + key) % 3 > 0, None),
+    "own and causal": (
+        masking_utils.and_masks(
+            masking_utils.causal_mask_function, lambda batch, head, query, key: key != 3
+        ),
+        None,
+    ),
+}
+PADDINGS = {
+    "no": None,
+    "left": [[0, 0, 0] + [1] * 14, [1] * 17],
+    "right": [[1] * 11 + [0] * 6, [1] * 17],
+    "both": [[0] * 2 + [1] * 9 + [0] * 6, [0] * 17],
+    "holes": [[1, 0, 1] + [1] * 14, [1] * 17],
+    "two holes": [[0, 1, 0, 1] + [1] * 13, [1] * 17],
+}
+
+
+@pytest.mark.parametrize("padded", PADDINGS)
+@pytest.mark.parametrize("name", MASK_FUNCTIONS)
+@pytest.mark.parametrize(
+    ("offsets", "num_queries", "num_keys"),
+    [((0, 0), 17, 17), ((14, 0), 3, 17), ((5, 0), 3, 17), ((12, 6), 3, 11), ((0, 0), 17, 13)],
+)
+def test_masks_say_what_transformers_say(
+    name: str, padded: str, offsets: tuple[int, int], num_queries: int, num_keys: int
+) -> None:
+    function, pattern = MASK_FUNCTIONS[name]
+    kept = PADDINGS[padded]
+    arguments = {
+        "batch_size": 2,
+        "q_length": num_queries,
+        "kv_length": num_keys,
+        "q_offset": offsets[0],
+        "kv_offset": offsets[1],
+        "mask_function": function,
+        "attention_mask": None if kept is None else torch.tensor(kept).bool(),
+    }
+    skips = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+    expected = masking_utils.sdpa_mask(**arguments, **skips)
+    found = mask(**arguments)
+    known = pattern is not None and padded not in ("holes", "two holes")
+    assert not known or isinstance(found, PatternMask)
+    assert found.shape == (2, 1, num_queries, num_keys) == expected.shape
+    assert torch.equal(found & True, expected)
+    if padded == "no" and isinstance(found, PatternMask) and num_keys == 17:
+        assert found.pattern == pattern
+
+
+def test_masks_hold_no_numbers() -> None:
+    long = mask(batch_size=1, q_length=10**6, kv_length=10**6)
+    assert isinstance(long, PatternMask)
+    assert long.shape == (1, 1, 10**6, 10**6)
+    assert repr(long) == "PatternMask(causal(), 1 × 1 × 1000000 × 1000000)"
+
+
+@pytest.mark.usefixtures("unchecked")
+class TestRefusals:
+    def test_models_of_others(self) -> None:
+        with pytest.raises(ValueError, match=r"^model must be one of transformers', got Linear$"):
+            regard.hf.use(nn.Linear(2, 3))
+
+    def test_models_that_compute_attention_by_themselves(self) -> None:
+        model = made(transformers.MPNetModel, transformers.MPNetConfig(**SIZES))
+        rule = r"^MPNetModel does not let its attention be chosen: it computes it by itself$"
+        with pytest.raises(ValueError, match=rule):
+            regard.hf.use(model)
+
+    def test_layers_that_are_not_there(self) -> None:
+        rule = r"^pattern names layers \[3, 7\], but those of LlamaForCausalLM are 0 to 2$"
+        with pytest.raises(ValueError, match=rule):
+            regard.hf.use(
+                made(*DECODERS["llama"]), pattern={7: regard.causal(), 3: regard.causal()}
+            )
+
+    def test_weights(self) -> None:
+        model = regard.hf.use(made(*DECODERS["llama"]))
+        with pytest.raises(
+            ValueError, match=r"writes no weights down: leave output_attentions out$"
+        ):
+            model(tokens(), output_attentions=True)
+
+    def test_dropped_keys(self) -> None:
+        model = regard.hf.use(made(*DECODERS["window"]), pattern=regard.columns(every=3))
+        rule = r"^the cache has dropped the first \d+ keys, and columns\(every=3\) is not about"
+        with pytest.raises(ValueError, match=rule):
+            model.generate(tokens(), max_new_tokens=12, do_sample=False)
+
+    def test_tensors_that_dont_say_where_queries_stand(self) -> None:
+        model = regard.hf.use(made(*DECODERS["llama"]), pattern=regard.window(before=3))
+        past = model(tokens()[:, :30], use_cache=True).past_key_values
+        allowed = torch.ones(3, 1, 10, 40, dtype=torch.bool)
+        rule = r"must know where its 10 queries stand among 40 keys"
+        with pytest.raises(ValueError, match=rule):
+            model(tokens()[:, 30:], attention_mask=allowed, past_key_values=past)
+
+    def test_softcap_and_numbers_to_add(self) -> None:
+        model = regard.hf.use(made(*DECODERS["softcap"]))
+        with pytest.raises(ValueError, match=r"^softcap can't be had together with numbers"):
+            model(tokens(), attention_mask=torch.zeros(3, 1, 40, 40, dtype=torch.float32))
