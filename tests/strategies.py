@@ -80,7 +80,11 @@ def leaves(
         ]
     if batch is not None:
         lengths = st.lists(st.integers(0, num_positions), min_size=batch, max_size=batch)
-        kinds.append((padding, (lengths,)))
+        kinds += [
+            (padding, (lengths,)),
+            (_padding_on_the_left, (lengths,)),
+            (_padding_on_both_sides, (_stacked(_inner(num_positions), batch),)),
+        ]
     if batch is not None and not anywhere:
         kinds += [
             (documents, (_stacked(document_ids(num_positions), batch),)),
@@ -152,6 +156,20 @@ def query_positions(draw: st.DrawFn, num_keys: int, *, anywhere: bool = False) -
         return positions
     chance = torch.Generator().manual_seed(draw(SEEDS))
     return positions[torch.randperm(len(positions), generator=chance)]
+
+
+def _padding_on_the_left(starts: list[int]) -> Pattern:
+    return padding(starts=starts)
+
+
+def _padding_on_both_sides(inner: torch.Tensor) -> Pattern:
+    return padding(inner[:, 1], starts=inner[:, 0])
+
+
+def _inner(num_positions: int) -> st.SearchStrategy[torch.Tensor]:
+    """Draw the start and the length of a sequence somewhere among the positions."""
+    ends = st.tuples(st.integers(0, num_positions), st.integers(0, num_positions)).map(sorted)
+    return ends.map(lambda two: torch.tensor([two[0], two[1] - two[0]]))
 
 
 def _stacked(

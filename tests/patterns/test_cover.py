@@ -159,3 +159,16 @@ def test_sequences_that_differ_make_some() -> None:
     assert padding([0, 8]).cover(range(3), range(8)) is Cover.SOME
     assert padding([8, 9]).cover(range(3), range(8)) is Cover.ALL
     assert padding([2, 3]).cover(range(3), range(3, 8)) is Cover.NONE
+
+
+def test_padding_knows_both_of_its_ends() -> None:
+    left, inner = padding(starts=[2, 3]), padding([3, 3], starts=[2, 3])
+    for pattern in (left, inner):
+        assert pattern.cover(range(9), range(2)) is Cover.NONE
+        assert pattern.cover(range(9), range(2, 5)) is Cover.SOME
+        assert pattern.cover(range(9), range(3, 5)) is Cover.ALL
+    assert left.cover(range(9), range(3, 1000)) is Cover.ALL
+    assert inner.cover(range(9), range(3, 6)) is Cover.SOME
+    assert inner.cover(range(9), range(6, 9)) is Cover.NONE
+    # A sequence without tokens hides all, wherever it is said to start.
+    assert padding([0], starts=[4]).cover(range(9), range(9)) is Cover.NONE

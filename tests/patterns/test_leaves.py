@@ -65,6 +65,12 @@ UNPLACED: list[tuple[Pattern, Predicate]] = [
     (global_at(torch.tensor([12])), lambda b, i, j: 12 in (i, j)),
     (padding([0, 5, 13]), lambda b, i, j: j < (0, 5, 13)[b]),
     (padding(torch.tensor([7])), lambda b, i, j: j < 7),
+    (padding(starts=[0, 5, 13]), lambda b, i, j: j >= (0, 5, 13)[b]),
+    (padding(starts=torch.tensor([4])), lambda b, i, j: j >= 4),
+    (padding(starts=[100]), lambda b, i, j: False),
+    (padding([0, 5, 6], starts=[3, 8, 2]), lambda b, i, j: j in ((), range(8, 13), range(2, 8))[b]),
+    (padding([3, 13], starts=[0, 0]), lambda b, i, j: j < (3, 13)[b]),
+    (padding((2, 3), starts=torch.tensor([1, 0])), lambda b, i, j: j in ((1, 2), (0, 1, 2))[b]),
     (prefix(0), lambda b, i, j: False),
     (prefix(5), lambda b, i, j: j in (0, 1, 2, 3, 4)),
     (prefix(100), lambda b, i, j: True),
@@ -142,10 +148,11 @@ def test_the_last_row_of_a_given_mask_stands_at_the_last_key(num_rows: int) -> N
 
 def test_what_was_handed_over_may_change_afterwards() -> None:
     ids, lengths, mask = torch.tensor([0, 0, 1]), torch.tensor([3, 3]), torch.ones(3, 3).bool()
-    edges = torch.tensor([[0, 1]])
+    edges, starts = torch.tensor([[0, 1]]), torch.tensor([1, 2])
     kept = [documents(ids), padding(lengths), given(mask), neighbours(edges)]
+    kept += [padding(starts=starts), padding(torch.tensor([1, 1]), starts=starts)]
     before = [pattern.allows(range(3), range(3)) for pattern in kept]
-    for tensor in (ids, lengths, mask, edges):
+    for tensor in (ids, lengths, mask, edges, starts):
         tensor.zero_()
     for pattern, expected in zip(kept, before, strict=True):
         assert torch.equal(pattern.allows(range(3), range(3)), expected)
@@ -157,6 +164,8 @@ def test_what_was_handed_over_may_change_afterwards() -> None:
     + [
         (padding([0, 5, 13]), 3),
         (padding([7]), 1),
+        (padding(starts=[0, 5, 13]), 3),
+        (padding([2, 1], starts=[0, 5]), 2),
         (documents(SORTED), None),
         (documents([SORTED, SHUFFLED]), 2),
         (documents([SORTED]), 1),
@@ -185,6 +194,10 @@ def test_batch_size(pattern: Pattern, batch_size: int | None) -> None:
         (documents(SORTED), "documents(13 ids)"),
         (documents([SORTED, SHUFFLED]), "documents(2 × 13 ids)"),
         (padding([5, 13]), "padding([5, 13])"),
+        (padding([5, 13], starts=[0, 0]), "padding([5, 13])"),
+        (padding([5, 3], starts=[0, 2]), "padding([5, 3], starts=[0, 2])"),
+        (padding(starts=[0, 2]), "padding(starts=[0, 2])"),
+        (padding(starts=[0]), "padding(starts=[0])"),
         (prefix(5), "prefix(5)"),
         (neighbours(EDGES), "neighbours(7 edges)"),
         (given(MASK[0]), "given(13 × 13)"),
@@ -213,6 +226,14 @@ def test_repr(pattern: Pattern, expected: str) -> None:
 def test_repr_of_what_has_no_tensors_can_be_evaluated() -> None:
     pattern = causal() & (window(before=3, after=1) | ~(strided(5) | columns(every=2))) | prefix(7)
     assert eval(repr(pattern)) == pattern
+
+
+def test_left_padding_holds_for_whatever_is_added() -> None:
+    pattern = padding(starts=[2, 0])
+    for num_keys in (3, 7, 1000):
+        pattern.check(2, range(num_keys), num_keys)
+        allowed = pattern.allows([num_keys - 1], range(num_keys))
+        assert allowed.sum(dim=2).tolist() == [[num_keys - 2], [num_keys]]
 
 
 def test_equal_patterns_are_found_in_a_dictionary() -> None:

@@ -74,9 +74,34 @@ def test_lengths_of_padding(lengths: object) -> None:
     assert str(error.value).endswith(f"got {lengths!r}")
 
 
-def test_negative_lengths_of_padding() -> None:
+@pytest.mark.parametrize("starts", [[], [1.5], [[3, 5]], 3])
+def test_starts_of_padding(starts: object) -> None:
+    rule = "padding: starts must be a list of whole numbers, one per sequence, got "
+    for build in (lambda: padding(starts=starts), lambda: padding([3, 5], starts=starts)):
+        with pytest.raises(ValueError, match=rule) as error:
+            build()
+        assert str(error.value).endswith(f"got {starts!r}")
+
+
+def test_negative_numbers_of_padding() -> None:
     with pytest.raises(ValueError, match=r"padding: lengths must be at least 0, got -2$"):
         padding([3, -2, -1])
+    with pytest.raises(ValueError, match=r"padding: starts must be at least 0, got -4$"):
+        padding(starts=[3, -4, -1])
+    with pytest.raises(ValueError, match=r"padding: starts must be at least 0, got -1$"):
+        padding([3, 2], starts=[0, -1])
+
+
+def test_padding_of_nothing() -> None:
+    message = r"padding: pass lengths, or starts where the padding is on the left$"
+    with pytest.raises(ValueError, match=message):
+        padding()
+
+
+def test_lengths_and_starts_of_different_batches() -> None:
+    message = r"padding: lengths and starts must name as many sequences, got 3 and 2$"
+    with pytest.raises(ValueError, match=message):
+        padding([1, 2, 3], starts=[0, 0])
 
 
 @pytest.mark.parametrize(
@@ -144,6 +169,14 @@ def test_masks_of_given(mask: torch.Tensor, actual: str) -> None:
             r"padding: lengths must not exceed the number of keys \(5\), got 7$",
         ),
         (
+            padding(starts=[2, 3]), 5, range(3), 3,
+            r"padding: .* one .* per sequence, got 2 .* for a batch of 5$",
+        ),
+        (
+            padding([4, 1], starts=[0, 5]), 2, range(5), 5,
+            r"padding: .* must not exceed the number of keys \(5\), got 6$",
+        ),
+        (
             global_at([7, 2]), 1, range(7), 7,
             r"global_at: positions must lie below the number of keys \(7\), got 7$",
         ),
@@ -181,6 +214,8 @@ def test_check(pattern: Pattern, batch: int, queries: range, num_keys: int, mess
         documents([0, 1, 1]),
         documents([[0, 1, 1], [0, 0, 1]]),
         padding([0, 3]),
+        padding([1, 2], starts=[2, 1]),
+        padding(starts=[0, 7]),
         global_at([2]),
         neighbours([(0, 2), (2, 0)]),
         given(ones(1, 3)),

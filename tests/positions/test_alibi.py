@@ -1,9 +1,14 @@
+import copy
 import math
+import pickle
+from collections.abc import Callable
 
 import pytest
 import torch
+from torch import nn
 
 from regard.positions import alibi
+from regard.positions.alibi import Alibi
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 4, 8, 16, 32])
@@ -66,3 +71,72 @@ def test_the_device_of_the_slopes_can_be_chosen() -> None:
 def test_no_heads_are_refused() -> None:
     with pytest.raises(ValueError, match="num_heads must be at least 1, got 0"):
         alibi(0)
+
+
+# As a module
+
+
+class Model(nn.Module):
+    """Something that a bias belongs to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = alibi(3)
+        self.linear = nn.Linear(2, 5)
+
+
+def test_slopes_move_with_the_model() -> None:
+    model = Model().to("meta")
+    assert model.bias.slopes.device.type == model.linear.weight.device.type == "meta"
+    assert model.bias.tensors[0] is model.bias.slopes
+    assert alibi(3).to("meta").slopes.device.type == "meta"
+
+
+@pytest.mark.parametrize(
+    "cast",
+    [nn.Module.half, nn.Module.bfloat16, nn.Module.double, lambda model: model.to(torch.float16)],
+    ids=["half", "bfloat16", "double", "to"],
+)
+def test_slopes_stay_as_they_are_whatever_the_model_is_cast_to(
+    cast: Callable[[nn.Module], nn.Module],
+) -> None:
+    model = Model()
+    assert cast(model) is model
+    assert model.linear.weight.dtype != torch.float32
+    assert model.bias.slopes.dtype == torch.float32
+    # 2^-8, 2^-4 and 2^-2 would survive; of 12 heads, the slopes 2^-0.5, ... would not.
+    many = alibi(12)
+    before = many.slopes.clone()
+    cast(many)
+    assert torch.equal(many.slopes, before)
+    assert torch.equal(many.to(torch.float32).slopes, before)
+
+
+def test_slopes_are_constants() -> None:
+    model = Model()
+    assert sorted(model.state_dict()) == ["linear.bias", "linear.weight"]
+    assert [name for name, _ in model.named_parameters()] == ["linear.weight", "linear.bias"]
+    assert not model.bias.slopes.requires_grad
+    Model().load_state_dict(model.state_dict())
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [copy.deepcopy, lambda bias: pickle.loads(pickle.dumps(bias))],
+    ids=["deepcopy", "pickle"],
+)
+def test_copies(copied: Callable[[Alibi], Alibi]) -> None:
+    bias = alibi(5)
+    twin = copied(bias)
+    assert twin.slopes is not bias.slopes
+    assert torch.equal(twin.slopes, bias.slopes)
+    assert twin.num_heads == 5
+
+
+def test_slopes_of_ones_own() -> None:
+    bias = Alibi(torch.tensor([0.5, 2.0]))
+    zero = torch.tensor(0)
+    scores = torch.zeros(2, dtype=torch.float64)
+    adjusted = bias.adjust(scores, zero, torch.arange(2), torch.tensor(3), torch.tensor(10))
+    assert adjusted.tolist() == [-3.5, -14.0]
+    assert repr(bias).startswith("Alibi(")

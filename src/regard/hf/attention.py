@@ -94,6 +94,11 @@ def _meaning(
     if mask is None:
         # As in transformers' own: a single query looks at all keys, several from the first key on.
         return (causal(), None, 0) if looks_back and num_queries > 1 else (None, None, None)
+    if mask.dim() != 4:
+        raise ValueError(
+            "attention_mask must have 4 axes, [batch, heads or 1, queries, keys], when it reaches "
+            f"attention, got {mask.dim()} of shape {list(mask.shape)}"
+        )
     mask = mask[..., : key.shape[2]]
     if mask.dtype != torch.bool:
         return None, mask, None

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -134,6 +135,7 @@ class MultiHeadAttention(nn.Module):
         seen = attend(query, key, value, dropout=dropout, **self._meaning(pattern))
         return self.output(seen.transpose(1, 2).flatten(start_dim=2))
 
+    @torch.no_grad()
     def matrix(
         self,
         x: Float[Tensor, "batch queries model_dim"],
@@ -174,8 +176,9 @@ class MultiHeadAttention(nn.Module):
         key = self.key(context).unflatten(-1, (self.num_key_heads, -1)).transpose(1, 2)
         value = self.value(context).unflatten(-1, (self.num_key_heads, -1)).transpose(1, 2)
         if self.rotary is not None:
-            offset = 0 if cache is None else len(cache)
-            query, key = self.rotary(query, offset=offset), self.rotary(key, offset=offset)
+            # Together, because the angles are the same.
+            both = self.rotary(torch.cat([query, key], dim=1), offset=len(cache) if cache else 0)
+            query, key = both.split([self.num_heads, self.num_key_heads], dim=1)
         return query, key, value
 
     def _meaning(self, pattern: Pattern | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import math
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -84,6 +85,7 @@ class SelfAttention(nn.Module):
         query, key, value = (part(x)[:, None] for part in (self.query, self.key, self.value))
         return attend(query, key, value, pattern=narrowed(self.pattern, pattern))[:, 0]
 
+    @torch.no_grad()
     def matrix(
         self, x: Float[Tensor, "batch sequence model_dim"], *, pattern: Pattern | None = None
     ) -> AttentionMatrix:

@@ -126,8 +126,9 @@ class ImageEncoder(nn.Module):
         """Return the embeddings and what each block made of them, before the last norm."""
         return self.layers.states(self.embed(images))
 
+    @torch.no_grad()
     def matrices(
         self, images: Float[Tensor, "batch channels height width"]
     ) -> list[AttentionMatrix]:
-        """Return the attention matrix of each block."""
+        """Return the attention matrix of each block, without gradients."""
         return self.layers.matrices(self.embed(images))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -118,6 +119,7 @@ class Stack(nn.ModuleList):
             found.append(block(found[-1], pattern=pattern))
         return found
 
+    @torch.no_grad()
     def matrices(
         self, x: Float[Tensor, "batch sequence model_dim"], *, pattern: Pattern | None = None
     ) -> list[AttentionMatrix]:

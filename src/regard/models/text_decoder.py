@@ -152,6 +152,7 @@ class TextDecoder(nn.Module):
         x, pattern = self._started(tokens, starts, pattern, None)
         return self.layers.states(x, pattern=pattern)
 
+    @torch.no_grad()
     def matrices(
         self,
         tokens: Int[Tensor, "batch sequence"],

@@ -1,5 +1,6 @@
 """A transformer that reads text: BERT's shape."""
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -138,6 +139,7 @@ class TextEncoder(nn.Module):
         x = self.embed(tokens, types=types)
         return self.layers.states(x, pattern=narrowed(self.pattern, pattern))
 
+    @torch.no_grad()
     def matrices(
         self,
         tokens: Int[Tensor, "batch sequence"],
