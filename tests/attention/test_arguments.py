@@ -176,10 +176,10 @@ def test_other_things_are_no_pattern(pattern: Any) -> None:
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        (padding([7, 8]), "padding: lengths must not exceed the number of keys (7), got 8"),
+        (padding([7, 8]), "padding: sequences must end within the keys (7), got an end at 8"),
         (
             causal() & ~padding([7, 7, 7]),
-            "padding: lengths must name one length per sequence, got 3 lengths for a batch of 2",
+            "padding: there must be one length or start per sequence, got 3 for a batch of 2",
         ),
         (
             documents([0] * 5),

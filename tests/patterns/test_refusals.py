@@ -162,19 +162,19 @@ def test_masks_of_given(mask: torch.Tensor, actual: str) -> None:
         ),
         (
             padding([2, 3]), 5, range(3), 3,
-            r"padding: lengths must name one length per sequence, got 2 lengths for a batch of 5$",
+            r"padding: there must be one length or start per sequence, got 2 for a batch of 5$",
         ),
         (
             padding([2, 7]), 2, range(5), 5,
-            r"padding: lengths must not exceed the number of keys \(5\), got 7$",
+            r"padding: sequences must end within the keys \(5\), got an end at 7$",
         ),
         (
             padding(starts=[2, 3]), 5, range(3), 3,
-            r"padding: .* one .* per sequence, got 2 .* for a batch of 5$",
+            r"padding: there must be one length or start per sequence, got 2 for a batch of 5$",
         ),
         (
             padding([4, 1], starts=[0, 5]), 2, range(5), 5,
-            r"padding: .* must not exceed the number of keys \(5\), got 6$",
+            r"padding: sequences must end within the keys \(5\), got an end at 6$",
         ),
         (
             global_at([7, 2]), 1, range(7), 7,

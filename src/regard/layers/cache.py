@@ -11,8 +11,9 @@ class KeyValueCache:
     A cache belongs to one attention layer. It is handed to `forward`, which looks at everything in
     it and adds what is new; a sequence may be fed in pieces of any size.
 
-    Room is doubled when it runs out, so that n tokens fed one by one are copied about twice. Where
-    gradients flow, what is added is joined instead, because nothing may be written over then.
+    Room is doubled when it runs out, so that n tokens fed one by one are copied about twice. With
+    gradients switched on, what is new is joined to a copy instead, because nothing may be written
+    over then.
 
     >>> import torch
     >>> cache = KeyValueCache()
@@ -72,11 +73,8 @@ class KeyValueCache:
         """Return what `append` would return, and leave the cache as it is."""
         if self._key is None or self._value is None:
             return key, value
-        old = slice(0, self._length)
-        return (
-            torch.cat([self._key[:, :, old], key], dim=2),
-            torch.cat([self._value[:, :, old], value], dim=2),
-        )
+        joined = _joined(self._key, self._length, key, "key")
+        return joined, _joined(self._value, self._length, value, "value")
 
     def truncate(self, length: int) -> None:
         """Forget all tokens but the first `length`.
@@ -97,14 +95,10 @@ def _extended(room: Tensor | None, length: int, new: Tensor, name: str) -> Tenso
     if room is None:
         # Copied like all that follows: nobody else's tensor is written to later.
         room = new[:, :, :0]
-    expected = (*room.shape[:2], new.shape[2], room.shape[3])
-    if new.shape != expected:
-        raise ValueError(
-            f"{name} must have the shape {list(expected)} to follow what is in the cache, "
-            f"got {list(new.shape)}"
-        )
-    if torch.is_grad_enabled() and (new.requires_grad or room.requires_grad):
-        return torch.cat([room[:, :, :length], new], dim=2)
+    if torch.is_grad_enabled():
+        # Whatever looked at the room may need it as it was for its gradient.
+        return _joined(room, length, new, name)
+    _check(room, new, name)
     needed = length + new.shape[2]
     if needed > room.shape[2]:
         more = room.new_empty(*room.shape[:2], max(needed, 2 * length), room.shape[3])
@@ -112,3 +106,23 @@ def _extended(room: Tensor | None, length: int, new: Tensor, name: str) -> Tenso
         room = more
     room[:, :, length:needed] = new
     return room
+
+
+def _joined(room: Tensor, length: int, new: Tensor, name: str) -> Tensor:
+    _check(room, new, name)
+    return torch.cat([room[:, :, :length], new], dim=2)
+
+
+def _check(room: Tensor, new: Tensor, name: str) -> None:
+    expected = (*room.shape[:2], new.shape[2], room.shape[3])
+    if new.shape != expected:
+        raise ValueError(
+            f"{name} must have the shape {list(expected)} to follow what is in the cache, "
+            f"got {list(new.shape)}"
+        )
+    for what in ("dtype", "device"):
+        there, here = getattr(room, what), getattr(new, what)
+        if there != here:
+            raise ValueError(
+                f"{name} must have the {what} of what is in the cache ({there}), got {here}"
+            )

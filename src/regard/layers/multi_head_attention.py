@@ -160,8 +160,12 @@ class MultiHeadAttention(nn.Module):
 
         Raises:
             ValueError: that layer can't have such weights: its heads aren't grouped, their sizes
-                add up to model_dim, and either all of its layers have a bias or none.
+                add up to model_dim, and either all of its layers have a bias or none; or it would
+                compute something else with them, because it has no `rotary`, `bias` or `scale`.
         """
+        for name, part in (("rotary", self.rotary), ("bias", self.bias), ("scale", self.scale)):
+            if part is not None:
+                raise ValueError(f"torch.nn.MultiheadAttention has no {name}, and this layer has")
         return to_torch(self.state_dict(), self.num_heads, self.num_key_heads)
 
     def _projected(
@@ -194,6 +198,11 @@ class MultiHeadAttention(nn.Module):
         words = [f"num_heads={self.num_heads}"]
         if self.num_key_heads != self.num_heads:
             words.append(f"num_key_heads={self.num_key_heads}")
-        facts = {"pattern": self.pattern, "scale": self.scale}
+        facts: dict[str, object] = {
+            "pattern": self.pattern,
+            "bias": None if isinstance(self.bias, nn.Module) else self.bias,
+            "scale": self.scale,
+            "dropout": self.dropout or None,
+        }
         words += [f"{name}={fact}" for name, fact in facts.items() if fact is not None]
         return ", ".join(words)

@@ -42,14 +42,13 @@ class Padding(Pattern):
     def check(self, batch: int, queries: range, num_keys: int) -> None:
         if batch != self.batch_size:
             raise ValueError(
-                f"padding: lengths must name one length per sequence, "
-                f"got {self.batch_size} lengths for a batch of {batch}"
+                f"padding: there must be one length or start per sequence, "
+                f"got {self.batch_size} for a batch of {batch}"
             )
-        bounded = self.stops[self.stops != _ENDLESS]
-        longest = int(bounded.max()) if len(bounded) else 0
-        if longest > num_keys:
+        last = int(self.stops.where(self.stops != _ENDLESS, 0).max())
+        if last > num_keys:
             raise ValueError(
-                f"padding: lengths must not exceed the number of keys ({num_keys}), got {longest}"
+                f"padding: sequences must end within the keys ({num_keys}), got an end at {last}"
             )
 
     def __repr__(self) -> str:

@@ -116,7 +116,8 @@ class Pattern(ABC):
         Returns:
             [queries, keys], or [batch, queries, keys] where the pattern has a batch axis.
         """
-        query, key = torch.as_tensor(queries), torch.as_tensor(keys)
+        # Without the type, an empty list would become numbers that aren't whole.
+        query, key = (torch.as_tensor(x, dtype=torch.long) for x in (queries, keys))
         for leaf in self.leaves():
             leaf._check_known(query, key)
         batch = torch.arange(self.batch_size or 1, device=key.device)
