@@ -136,7 +136,7 @@ def draw(finding: Finding, path: Path) -> None:
     panels["alike"].set(ylabel="cosine of the two apples", title="They enter alike, and part")
     company, fruit = finding.leanings.unbind(dim=-1)
     for apple, name in enumerate(NAMES):
-        panels["kind"].plot((fruit - company)[:, apple], "o-", label=name)
+        panels["kind"].plot((fruit - company)[:, apple].tolist(), "o-", label=name)
     panels["kind"].axhline(0, color="grey", linewidth=0.8)
     panels["kind"].set(ylabel="cosine to fruit − to company", title="Each comes nearer to its kind")
     panels["kind"].set_ylim(-0.085, 0.115)
@@ -147,7 +147,7 @@ def draw(finding: Finding, path: Path) -> None:
 
     # More than half goes to [CLS] and [SEP], which say nothing of apples.
     words, seen = finding.words[1:-1], finding.seen[:, 1:-1]
-    image = panels["seen"].imshow(seen, aspect="auto", cmap="Blues", vmin=0)
+    image = panels["seen"].imshow(seen.numpy(), aspect="auto", cmap="Blues", vmin=0)
     panels["seen"].set_xticks(range(len(words)), words)
     panels["seen"].set_yticks(range(2), NAMES)
     panels["seen"].set_title("What each looks at in the sentence, mean of all heads")
