@@ -1,10 +1,10 @@
 """Show that two layers of attention learn to copy by induction, that one cannot, and how.
 
-Each sequence is a block of random tokens and the same block again. From the second token of the
-repeat on, what comes next is known to whoever finds the current token earlier in the sequence and
-looks at what followed it there. That takes two layers of attention (Elhage et al., 2021; Olsson et
-al., 2022): in the first, a head lets each token see the one before it; in the second, a head looks
-for the place whose token before is the current one, and copies what stands there.
+Each sequence is a block of random tokens and the same block again. But for its first token, the
+repeat can be predicted: find the current token earlier in the sequence, and look at what followed
+it there. That takes two layers of attention (Elhage et al., 2021; Olsson et al., 2022): in the
+first, a head lets each token see the one before it; in the second, a head looks for the place whose
+token before is the current one, and copies what stands there.
 
 A model without feed-forward layers is trained twice, with two layers and with one, on the same
 sequences. Fresh ones are drawn at every step, so there is nothing to memorise. The length of the
@@ -15,7 +15,8 @@ never in doubt. Order is told by rotations, which know distances but no places.
     python -m examples.induction      writes induction.svg; takes about 1 minute
 
 Two layers predict the repeat without fault, after a sudden rise; one layer remains near guessing.
-The table shows the two kinds of heads, and the picture one of each on a sequence of 16 letters.
+The table shows both kinds of heads, and the picture one of each, on a word said twice: to the model
+it is as random as any. Head 0.1 is head 1 of layer 0, and beside it stands its score.
 """
 
 import argparse
@@ -27,13 +28,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-import regard
-from regard.matrix import Mass
 from regard.models import TextDecoder
 
 TOKENS = string.ascii_letters
-LENGTHS = range(8, 17)
-NUM_HEADS = 4
+LENGTHS = range(8, 25)
+WORD = "machines"
 
 
 class Run(NamedTuple):
@@ -76,14 +75,10 @@ def train(num_layers: int, *, steps: int, seed: int) -> Run:
     torch.manual_seed(seed)
     chance = torch.Generator().manual_seed(seed)
     model = TextDecoder(
-        len(TOKENS),
-        model_dim=64,
-        num_layers=num_layers,
-        num_heads=NUM_HEADS,
-        hidden_dim=0,
-        positions="rotary",
-        tied=False,
+        len(TOKENS), 64, num_layers, num_heads=4, hidden_dim=0, positions="rotary", tied=False
     )
+    # Embeddings as small as a deep model's would be lost among what the first layer adds to them.
+    torch.nn.init.normal_(model.embedding.tokens.weight)
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-3, betas=(0.9, 0.98))
     curve: list[float] = []
     for _ in range(steps):
@@ -108,21 +103,18 @@ def accuracy(model: TextDecoder, *, seed: int, count: int = 50) -> float:
 @torch.no_grad()
 def head_scores(model: TextDecoder, tokens: Tensor) -> HeadScores:
     """Return what heads look at, in sequences as `repeated` makes them."""
-    followed = torch.nn.functional.pad(tokens[:, :-1], (1, 0), value=-1)
-    after_copy = regard.given(tokens[:, :, None] == followed[:, None, :])
-    repeat = tokens.shape[1] // 2
+    length = tokens.shape[1] // 2
     previous, induction = [], []
     for matrix in model.matrices(tokens):
         previous.append(matrix[:, :, 1:].offsets(1).previous.mean(dim=0))
-        (mass,) = matrix[:, :, repeat:].summarize(Mass({"after the copy": after_copy}))
-        induction.append(mass.share[..., 0].mean(dim=0))
+        # The earlier copy stands `length` back, and what followed it is one nearer.
+        induction.append(matrix[:, :, length:].offsets(length).at(1 - length).mean(dim=0))
     return HeadScores(torch.stack(previous), torch.stack(induction))
 
 
 def strongest(scores: Tensor) -> tuple[int, int]:
     """Return layer and head of the highest score."""
-    layer, head = divmod(int(scores.argmax()), scores.shape[1])
-    return layer, head
+    return divmod(int(scores.argmax()), scores.shape[1])
 
 
 def report(scores: HeadScores) -> None:
@@ -132,60 +124,60 @@ def report(scores: HeadScores) -> None:
             print(f"{layer}.{head} {previous:22.2f} {induction:11.2f}")
 
 
-def draw(runs: dict[str, Run], scores: HeadScores, tokens: Tensor, path: Path) -> None:
-    """Draw the curves of all runs, and two heads of the last one on a sequence, [1, sequence]."""
+def draw(one: Run, two: Run, scores: HeadScores, path: Path) -> None:
+    """Draw the curves of both runs, and the best heads of the second one on a word said twice."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, panels = pyplot.subplots(
-        1, 3, figsize=(8, 2.9), width_ratios=(1.1, 1, 1), layout="constrained"
-    )
-    smooth = 20
-    for (name, run), color in zip(runs.items(), ("#d1495b", "#00798c"), strict=True):
-        means = torch.tensor(run.curve).unfold(0, smooth, smooth).mean(dim=1)
-        steps = smooth * torch.arange(1, len(means) + 1)
-        panels[0].plot(steps, means, color=color, label=name)
-    for bound in (0.6, 0.99):
-        panels[0].axhline(bound, color="grey", linewidth=0.8, linestyle=":")
-    panels[0].set_yticks([0, 0.2, 0.4, 0.6, 0.8, 0.99])
-    panels[0].set(xlabel="steps of training", ylim=(0, 1.03), xlim=(0, None))
-    panels[0].set_title("Right in the repeat", fontsize=10)
-    panels[0].legend(loc="center right", frameon=False)
+    figure, (curves, *maps) = pyplot.subplots(1, 3, figsize=(8, 2.8), layout="constrained")
+    labels = (one, "one layer", "#d1495b", 22), (two, "two layers", "#00798c", 89)
+    for run, name, color, height in labels:
+        means = [100 * part.mean() for part in torch.tensor(run.curve).split(20)]
+        curves.plot([20 * number + 10 for number in range(len(means))], means, color=color)
+        curves.text(len(run.curve), height, name, color=color, ha="right")
+    for bound in (60, 99):
+        curves.axhline(bound, color="grey", linewidth=0.8, linestyle=":")
+    curves.set_yticks((0, 20, 40, 60, 80, 99))
+    curves.yaxis.set_major_formatter("{x} %")
+    curves.set(xlabel="steps of training", xlim=(0, None), ylim=(0, 104))
+    curves.set_title("Right in the repeat", fontsize=10)
 
-    letters = [TOKENS[token] for token in tokens[0]]
-    matrices = list(runs.values())[-1].model.matrices(tokens)
-    for panel, name, found in zip(panels[1:], ("Previous token", "Induction"), scores, strict=True):
+    tokens = torch.tensor([[TOKENS.index(letter) for letter in WORD * 2]])
+    matrices = two.model.matrices(tokens)
+    for panel, name, found in zip(maps, ("Previous token", "Induction"), scores, strict=True):
         layer, head = strongest(found)
-        panel.imshow(matrices[layer][0, head].dense(), cmap="Blues", vmin=0, vmax=1)
-        panel.axvline(len(letters) / 2 - 0.5, color="grey", linewidth=0.8)
-        panel.axhline(len(letters) / 2 - 0.5, color="grey", linewidth=0.8)
-        panel.set_xticks(range(len(letters)), letters, fontfamily="monospace", fontsize=8)
-        panel.set_yticks(range(len(letters)), letters, fontfamily="monospace", fontsize=8)
-        panel.tick_params(length=0)
-        panel.set_title(f"{name}: head {layer}.{head}, {found[layer, head]:.2f}", fontsize=10)
+        weights = matrices[layer][0, head].dense().numpy()
+        image = panel.imshow(weights, cmap="Blues", vmin=0, vmax=1)
+        panel.axvline(len(WORD) - 0.5, color="grey", linewidth=0.8)
+        panel.axhline(len(WORD) - 0.5, color="grey", linewidth=0.8)
+        panel.set_xticks(range(len(weights)), WORD * 2, fontsize=8)
+        panel.set_yticks(range(len(weights)), WORD * 2, fontsize=8, ha="center")
+        panel.tick_params(length=0, pad=7)
+        panel.set_title(f"{name}, head {layer}.{head}: {found[layer, head]:.2f}", fontsize=10)
         panel.set(xlabel="looked at", ylabel="who looks")
+    figure.colorbar(image, ax=maps, label="attention", ticks=[0, 1], aspect=30, pad=0.02)
     figure.savefig(path, dpi=200)
     pyplot.close(figure)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=800, help="of training, for each model")
+    parser.add_argument("--steps", type=int, default=500, help="of training, for each model")
     parser.add_argument("--seed", type=int, default=0, help="of weights and sequences")
     parser.add_argument("--out", type=Path, default=Path("induction.svg"), help="where to draw")
     arguments = parser.parse_args()
     # The tensors are small: sharing them out to threads would take longer than the work.
     torch.set_num_threads(1)
-    runs: dict[str, Run] = {}
-    for num_layers, name in ((1, "one layer"), (2, "two layers")):
-        runs[name] = run = train(num_layers, steps=arguments.steps, seed=arguments.seed)
-        print(f"{name}: {accuracy(run.model, seed=arguments.seed + 1):.1%} of the repeat is right")
+    runs = [train(layers, steps=arguments.steps, seed=arguments.seed) for layers in (1, 2)]
+    for num_layers, run in enumerate(runs, 1):
+        share = accuracy(run.model, seed=arguments.seed + 1)
+        print(f"layers: {num_layers}   right in the repeat: {share:.1%}")
     chance = torch.Generator().manual_seed(arguments.seed + 2)
-    scores = head_scores(runs["two layers"].model, repeated(50, LENGTHS[-1], chance))
+    scores = head_scores(runs[1].model, repeated(50, LENGTHS[-1], chance))
     report(scores)
-    draw(runs, scores, repeated(1, LENGTHS[0], chance), arguments.out)
+    draw(*runs, scores, arguments.out)
     print(f"drawn in {arguments.out}")
 
 
