@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from regard.layers.sizes import check_positive
 from regard.models.order import Positions
+from regard.models.stack import STD
 from regard.positions import Learned, sinusoidal
 
 
@@ -31,12 +32,14 @@ class TokenEmbedding(nn.Module):
     ) -> None:
         super().__init__()
         check_positive(vocabulary_size=vocabulary_size)
+        if num_types < 0:
+            raise ValueError(f"num_types must be at least 0, got {num_types}")
         self.tokens = nn.Embedding(vocabulary_size, model_dim)
         self.types = nn.Embedding(num_types, model_dim) if num_types else None
         self.positions = Learned(num_positions, model_dim) if positions == "learned" else None
         self.sinusoidal = positions == "sinusoidal"
         for table in filter(None, (self.tokens, self.types)):
-            nn.init.normal_(table.weight, std=0.02)
+            nn.init.normal_(table.weight, std=STD)
 
     def forward(
         self,

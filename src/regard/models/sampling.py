@@ -41,7 +41,9 @@ def choose(
         raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}")
     if temperature == 0:
         return logits.argmax(dim=-1)
-    ranked, tokens = (logits.float() / temperature).sort(dim=-1, descending=True, stable=True)
+    # Relative to the best, so that no temperature is too low: what overflows then is −inf.
+    below_best = (logits - logits.max(dim=-1, keepdim=True).values).double()
+    ranked, tokens = (below_best / temperature).sort(dim=-1, descending=True, stable=True)
     if top_k is not None:
         ranked[:, top_k:] = -torch.inf
     probabilities = ranked.softmax(dim=-1)

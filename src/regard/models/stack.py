@@ -1,5 +1,6 @@
 """Transformer blocks, one after the other."""
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 
@@ -12,6 +13,9 @@ from regard.layers.sizes import check_positive
 from regard.matrix import AttentionMatrix
 from regard.models.order import Positions, order
 from regard.patterns import Pattern
+
+STD = 0.02
+"""The standard deviation of new weights."""
 
 _NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 
@@ -91,6 +95,7 @@ class Stack(nn.ModuleList):
                 dropout=dropout,
             )
             self.append(block)
+        self._initialise(norm_first)
 
     def forward(
         self,
@@ -130,6 +135,18 @@ class Stack(nn.ModuleList):
             block.matrix(state, pattern=pattern)
             for (block, _), state in zip(blocks, states, strict=False)
         ]
+
+    def _initialise(self, norm_first: bool) -> None:
+        """Start with small weights, as BERT, GPT-2 and ViT do.
+
+        Where each block adds to what was there, the more blocks there are the less each adds.
+        """
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear):
+                adds = name.endswith((".output", ".down")) and norm_first
+                nn.init.normal_(module.weight, std=STD / math.sqrt(2 * len(self)) if adds else STD)
+                if module.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
+                    nn.init.zeros_(module.bias)
 
     def _with_caches(
         self, caches: Sequence[KeyValueCache] | None

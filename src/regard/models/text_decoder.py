@@ -12,7 +12,7 @@ from regard.matrix import AttentionMatrix
 from regard.models.embedding import TokenEmbedding
 from regard.models.order import Positions
 from regard.models.sampling import choose
-from regard.models.stack import Stack, make_norm
+from regard.models.stack import STD, Stack, make_norm
 from regard.models.weights import gpt2, llama, loaded
 from regard.patterns import Pattern, causal, padding
 
@@ -101,6 +101,7 @@ class TextDecoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.norm = make_norm(norm, model_dim, norm_eps)
         self.head = nn.Linear(model_dim, vocabulary_size, bias=False)
+        nn.init.normal_(self.head.weight, std=STD)
         if tied:
             self.head.weight = self.embedding.tokens.weight
         self.pattern = causal() if pattern is None else pattern
@@ -240,6 +241,11 @@ class TextDecoder(nn.Module):
         pattern = narrowed(self.pattern, pattern)
         if starts is not None:
             starts = torch.as_tensor(starts, device=tokens.device)
+            if starts.shape != tokens.shape[:1]:
+                raise ValueError(
+                    f"starts must name one start per sequence, got {starts.numel()} for a batch of "
+                    f"{len(tokens)}"
+                )
             pattern = narrowed(pattern, padding(starts=starts))
         x = self.embedding(tokens, offset=offset, starts=starts)
         return self.dropout(x), pattern

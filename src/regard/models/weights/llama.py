@@ -10,8 +10,10 @@ def llama(model: Any) -> Read:
     """Read a `LlamaForCausalLM`, which SmolLM is as well."""
     config = model.config
     only(config, pretraining_tp=1, mlp_bias=config.attention_bias)
-    turning = model.model.rotary_emb
-    if turning.rope_type == "dynamic" or turning.attention_scaling != 1.0:
+    turning = model.base_model.rotary_emb
+    # These turn faster or slower once a text is long.
+    moving = "dynamic" in turning.rope_type or turning.rope_type == "longrope"
+    if moving or turning.attention_scaling != 1.0:
         raise ValueError(
             "the model's positions must turn at fixed speeds and leave lengths as they are, "
             f'got the rope type "{turning.rope_type}"'

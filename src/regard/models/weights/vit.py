@@ -9,6 +9,9 @@ def vit(model: Any) -> Read:
     """Read a `ViTModel`, or a model with a head on one."""
     config = model.config
     only(config, qkv_bias=True)
+    for name in ("image_size", "patch_size"):
+        if not isinstance(size := getattr(config, name), int):
+            raise ValueError(f"the model's config must have {name} one number, got {size!r}")
     names = with_biases(
         {
             "patches": "embeddings.patch_embeddings.projection",

@@ -1,0 +1,52 @@
+"""Whole models go through `torch.compile`.
+
+Each case runs this file in a process of its own: the checks of shapes that the tests switch on wrap
+every function, and torch.compile can't see through them.
+"""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from regard.models import TextDecoder
+
+VOCABULARY, LENGTH = 37, 13
+
+CASES: dict[str, dict[str, Any]] = {
+    "GPT-2": {},
+    "Llama": {"positions": "rotary", "norm": "rms", "activation": "swiglu", "bias": False},
+}
+BACKENDS = {"GPT-2": "aot_eager", "Llama": "inductor"}
+"""One is only traced, which takes a fraction of the time."""
+
+
+@torch.no_grad()
+def compare(name: str) -> None:
+    """Assert that a decoder compiles to one graph, which gives what it gave before."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model = TextDecoder(VOCABULARY, 24, 2, 6, num_key_heads=2, **CASES[name]).double()
+    compiled = torch.compile(model, fullgraph=True, backend=BACKENDS[name])
+    # The second length must not be taken for the first.
+    for length in (LENGTH, LENGTH, 2 * LENGTH + 1):
+        tokens = torch.randint(VOCABULARY, (3, length))
+        expected = model(tokens)
+        # Two blocks of sums over up to 96 terms each, which may be summed in another order.
+        share = 1e4 * torch.finfo(torch.float64).eps
+        limit = share * float(expected.abs().max())
+        torch.testing.assert_close(compiled(tokens), expected, rtol=0, atol=limit)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_a_compiled_decoder_gives_the_same(name: str) -> None:
+    command = [sys.executable, __file__, name]
+    finished = subprocess.run(command, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+
+
+if __name__ == "__main__":
+    compare(sys.argv[1])

@@ -1,0 +1,102 @@
+"""What holds for every kind of model that weights are read from."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import T5Config, T5EncoderModel
+
+from regard.models import ImageEncoder, TextDecoder, TextEncoder
+from tests.models.weights.test_bert import bert_model
+from tests.models.weights.test_gpt2 import gpt2_model
+from tests.models.weights.test_llama import llama_model
+from tests.models.weights.test_vit import vit_model
+
+KINDS: dict[str, tuple[type[nn.Module], Callable[..., nn.Module]]] = {
+    "bert": (TextEncoder, bert_model),
+    "gpt2": (TextDecoder, gpt2_model),
+    "gpt2 untied": (TextDecoder, lambda: gpt2_model(tie_word_embeddings=False)),
+    "llama": (TextDecoder, llama_model),
+    "llama tied": (TextDecoder, lambda: llama_model(tie_word_embeddings=True)),
+    "vit": (ImageEncoder, vit_model),
+}
+
+
+def copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_weights_are_copied(name: str) -> None:
+    kind, make = KINDS[name]
+    theirs = make()
+    ours = kind.from_transformers(theirs)
+    before, ours_before = copies(theirs.state_dict()), copies(ours.state_dict())
+    with torch.no_grad():
+        for weight in ours.parameters():
+            weight.fill_(7.0)
+    for key, weight in theirs.state_dict().items():
+        assert torch.equal(weight, before[key]), key
+    ours.load_state_dict(ours_before)
+    with torch.no_grad():
+        for weight in theirs.parameters():
+            weight.fill_(5.0)
+    for key, weight in ours.state_dict().items():
+        assert torch.equal(weight, ours_before[key]), key
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_the_dtype_is_kept(name: str, dtype: torch.dtype) -> None:
+    kind, make = KINDS[name]
+    ours = kind.from_transformers(make().to(dtype))
+    assert {weight.dtype for weight in ours.parameters()} == {dtype}
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "vit"])
+def test_the_device_is_kept(name: str) -> None:
+    kind, make = KINDS[name]
+    ours = kind.from_transformers(make().to("meta"))
+    assert {weight.device.type for weight in ours.parameters()} == {"meta"}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("training", [True, False])
+def test_it_trains_if_theirs_does(name: str, training: bool) -> None:
+    kind, make = KINDS[name]
+    ours = kind.from_transformers(make().train(training))
+    assert {module.training for module in ours.modules()} == {training}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_theirs_is_only_read(name: str) -> None:
+    kind, make = KINDS[name]
+    theirs = make()
+    before, config = copies(theirs.state_dict()), theirs.config.to_dict()
+    kind.from_transformers(theirs)
+    assert theirs.config.to_dict() == config
+    for key, weight in theirs.state_dict().items():
+        assert torch.equal(weight, before[key]), key
+
+
+@pytest.mark.parametrize(
+    ("kind", "make", "message"),
+    [
+        (TextEncoder, gpt2_model, 'of the type "bert", got "gpt2"'),
+        (TextEncoder, vit_model, 'of the type "bert", got "vit"'),
+        (TextDecoder, bert_model, 'of the type "gpt2" or "llama", got "bert"'),
+        (ImageEncoder, llama_model, 'of the type "vit", got "llama"'),
+        (
+            TextEncoder,
+            lambda: T5EncoderModel(T5Config(vocab_size=17, d_model=8, d_ff=5, num_layers=1)),
+            'of the type "bert", got "t5"',
+        ),
+        (TextDecoder, lambda: nn.Linear(2, 3), 'of the type "gpt2" or "llama", got Linear'),
+    ],
+)
+def test_other_models_are_refused(
+    kind: type[nn.Module], make: Callable[[], nn.Module], message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^model must be one of transformers' {message}$"):
+        kind.from_transformers(make())
