@@ -42,8 +42,9 @@ def choose(
     if temperature == 0:
         return logits.argmax(dim=-1)
     # Relative to the best, so that no temperature is too low: what overflows then is −inf.
-    below_best = (logits - logits.max(dim=-1, keepdim=True).values).double()
-    ranked, tokens = (below_best / temperature).sort(dim=-1, descending=True, stable=True)
+    logits = logits.double()
+    logits = (logits - logits.max(dim=-1, keepdim=True).values) / temperature
+    ranked, tokens = logits.sort(dim=-1, descending=True, stable=True)
     if top_k is not None:
         ranked[:, top_k:] = -torch.inf
     probabilities = ranked.softmax(dim=-1)
