@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import torch
 
@@ -119,6 +120,21 @@ def run_parts(about: str, parts: Mapping[str, Callable[[], Iterable[Figure]]]) -
     for name in arguments.only:
         for figure in parts[name]():
             report(figure, as_json=arguments.json)
+
+
+def asked(about: str) -> argparse.Namespace:
+    """Return what the command line of a benchmark with curves asks for: `json` and `figure`.
+
+    Args:
+        about: what the benchmark is about; its first line is shown by --help.
+    """
+    parser = argparse.ArgumentParser(description=about.split("\n")[0])
+    parser.add_argument("--json", action="store_true", help="print one line of JSON a figure")
+    parser.add_argument("--figure", type=Path, help="draw the curves into this file")
+    arguments = parser.parse_args()
+    if not arguments.json:
+        print(machine())
+    return arguments
 
 
 def report(figure: Figure, *, as_json: bool) -> None:

@@ -6,10 +6,9 @@ float32, one head of 64, causal; each point in a process of its own. The matrix 
 is measured as far as it fits into 16 GB.
 """
 
-import argparse
 from pathlib import Path
 
-from benchmarks._measure import Figure, in_child, machine, report
+from benchmarks._measure import Figure, asked, in_child, report
 
 LENGTHS = [2**power for power in range(10, 17)]
 LARGEST_WRITTEN = 32_768
@@ -17,12 +16,7 @@ NAMES = {"written": "softmax(QKᵀ), then statistics", "child": "AttentionMatrix
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--json", action="store_true", help="print one line of JSON a figure")
-    parser.add_argument("--figure", type=Path, help="draw the curves into this file")
-    arguments = parser.parse_args()
-    if not arguments.json:
-        print(machine())
+    arguments = asked(__doc__)
     curves: dict[str, list[tuple[int, float]]] = {run: [] for run in NAMES}
     for length in LENGTHS:
         for run, curve in curves.items():

@@ -8,7 +8,6 @@ counted in the graph of the backward pass. *Gradient* is the norm of the derivat
 output by the input some steps before, over that by the last input itself.
 """
 
-import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import regard
-from benchmarks._measure import Figure, interleaved, machine, report
+from benchmarks._measure import Figure, asked, interleaved, report
 from regard.layers import MultiHeadAttention, RecurrentSelfAttention
 
 LENGTHS = [32, 64, 128, 256, 512]
@@ -115,12 +114,7 @@ def draw(curves: dict[str, dict[str, list[tuple[int, float]]]], path: Path) -> N
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--json", action="store_true", help="print one line of JSON a figure")
-    parser.add_argument("--figure", type=Path, help="draw the curves into this file")
-    arguments = parser.parse_args()
-    if not arguments.json:
-        print(machine())
+    arguments = asked(__doc__)
     curves: dict[str, dict[str, list[tuple[int, float]]]] = {"time": {}, "gradient": {}}
     for figure in measured(curves):
         report(figure, as_json=arguments.json)

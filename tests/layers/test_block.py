@@ -1,10 +1,7 @@
 """Against `torch.nn.TransformerEncoderLayer`, with its weights."""
 
-import copy
 import math
-import pickle
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,6 +11,7 @@ from torch import Tensor, nn
 from regard.layers import FeedForward, KeyValueCache, MultiHeadAttention, TransformerBlock
 from regard.patterns import Pattern, causal, padding, window
 from regard.positions import Rotary, alibi
+from tests.layers.laws import assert_copies, assert_learns, in_every_way
 from tests.layers.rounding import assert_close, normal, shuffle, with_gradients
 
 BATCH, LENGTH, HEADS, MODEL_DIM, HIDDEN_DIM = 2, 7, 3, 15, 23
@@ -260,19 +258,10 @@ def test_half_precision(norm_first: bool, dtype: torch.dtype) -> None:
     assert_close({"output": found}, {"output": block.double()(x.double())}, terms=TERMS)
 
 
-@pytest.mark.parametrize(
-    "copied",
-    [copy.deepcopy, lambda block: pickle.loads(pickle.dumps(block))],
-    ids=["deepcopy", "pickle"],
-)
+@in_every_way
 def test_copies(copied: Callable[[TransformerBlock], TransformerBlock]) -> None:
     block, x = block_of(pattern=causal()), normal(BATCH, LENGTH, MODEL_DIM)
-    before, twin = block(x), copied(block)
-    assert torch.equal(twin(x), before)
-    shuffle(twin, seed=1)
-    assert torch.equal(block(x), before)
-    twin.load_state_dict(block.state_dict())
-    assert torch.equal(twin(x), before)
+    assert_copies(block, copied, lambda block: block(x))
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
@@ -286,12 +275,4 @@ def test_training_lowers_the_loss(norm_first: bool) -> None:
         norm_first=norm_first,
     )
     x = normal(BATCH, LENGTH, MODEL_DIM, seed=1, dtype=torch.float32)
-    steps = torch.optim.SGD(block.parameters(), lr=0.05)
-    losses = []
-    for _ in range(12):
-        loss = nn.functional.mse_loss(block(x), x.flip(1))
-        losses.append(loss.item())
-        steps.zero_grad()
-        loss.backward()
-        steps.step()
-    assert all(later < earlier for earlier, later in pairwise(losses))
+    assert_learns(block, lambda: block(x), x.flip(1), rate=0.05, share=1)

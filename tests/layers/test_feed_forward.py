@@ -1,8 +1,6 @@
 """Each position alone, through a hidden layer, against the formulas in float64."""
 
-import copy
 import math
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.layers import FeedForward
+from tests.layers.laws import assert_copies, in_every_way
 from tests.layers.rounding import assert_close, normal, shuffle, with_gradients
 
 BATCH, LENGTH, MODEL_DIM, HIDDEN_DIM = 2, 3, 5, 7
@@ -122,16 +121,7 @@ def test_half_precision(activation: str, dtype: torch.dtype) -> None:
     assert_close({"output": found}, {"output": expected}, terms=TERMS)
 
 
-@pytest.mark.parametrize(
-    "copied",
-    [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))],
-    ids=["deepcopy", "pickle"],
-)
+@in_every_way
 def test_copies(copied: Callable[[FeedForward], FeedForward]) -> None:
     layer, x = layer_of(activation="geglu_tanh"), normal(BATCH, LENGTH, MODEL_DIM)
-    before, twin = layer(x), copied(layer)
-    assert torch.equal(twin(x), before)
-    shuffle(twin, seed=1)
-    assert torch.equal(layer(x), before)
-    twin.load_state_dict(layer.state_dict())
-    assert torch.equal(twin(x), before)
+    assert_copies(layer, copied, lambda layer: layer(x))

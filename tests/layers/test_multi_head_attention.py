@@ -9,7 +9,6 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from regard.layers import KeyValueCache, MultiHeadAttention
 from regard.patterns import Pattern, causal, padding, window
 from regard.positions import Bias, Relative, Rotary, alibi, softcap
 from regard.positions import given as given_bias
+from tests.layers.laws import assert_copies, assert_learns, in_every_way
 from tests.layers.rounding import assert_close, normal, shuffle, with_gradients
 
 BATCH, QUERIES, KEYS, MODEL_DIM, CONTEXT_DIM = 2, 7, 11, 15, 13
@@ -545,19 +545,10 @@ def full_layer() -> MultiHeadAttention:
     ).eval()
 
 
-@pytest.mark.parametrize(
-    "copied",
-    [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))],
-    ids=["deepcopy", "pickle"],
-)
+@in_every_way
 def test_copies(copied: Callable[[MultiHeadAttention], MultiHeadAttention]) -> None:
     layer, x = full_layer(), normal(BATCH, QUERIES, MODEL_DIM, seed=1)
-    twin = copied(layer)
-    assert torch.equal(twin(x), layer(x))
-    before = layer(x)
-    shuffle(twin, seed=3)
-    assert torch.equal(layer(x), before)
-    assert not torch.equal(twin(x), before)
+    assert_copies(layer, copied, lambda layer: layer(x))
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
@@ -599,16 +590,7 @@ def test_training_lowers_the_loss() -> None:
     layer = MultiHeadAttention(MODEL_DIM, 3, bias=Relative(3), pattern=causal())
     x = normal(BATCH, QUERIES, MODEL_DIM, seed=1, dtype=torch.float32)
     target = x.roll(1, dims=1)
-    steps = torch.optim.SGD(layer.parameters(), lr=0.3)
-    losses = []
-    for _ in range(12):
-        loss = nn.functional.mse_loss(layer(x), target)
-        losses.append(loss.item())
-        steps.zero_grad()
-        loss.backward()
-        steps.step()
-    assert all(later < earlier for earlier, later in pairwise(losses))
-    assert losses[-1] < 0.9 * losses[0]
+    assert_learns(layer, lambda: layer(x), target, rate=0.3, share=0.9)
 
 
 def test_gradcheck() -> None:

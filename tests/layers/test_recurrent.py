@@ -1,10 +1,7 @@
 """Against a plain loop over the formulas, in float64."""
 
-import copy
 import math
-import pickle
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.layers import RecurrentOutput, RecurrentSelfAttention, RecurrentState
+from tests.layers.laws import assert_copies, assert_learns, in_every_way
 from tests.layers.rounding import assert_close, normal, shuffle, with_gradients
 
 BATCH, LENGTH, INPUT_DIM, STATE_DIM = 3, 7, 2, 5
@@ -326,22 +324,13 @@ def test_half_precision(align: str, dtype: torch.dtype) -> None:
     assert_close(output._asdict(), expected._asdict(), terms=terms)
 
 
-@pytest.mark.parametrize(
-    "copied",
-    [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))],
-    ids=["deepcopy", "pickle"],
-)
+@in_every_way
 @pytest.mark.parametrize("align", ALIGNMENTS)
 def test_copies(
     align: str, copied: Callable[[RecurrentSelfAttention], RecurrentSelfAttention]
 ) -> None:
     layer, x = layer_of(align), inputs()
-    before, twin = layer(x).contexts, copied(layer)
-    assert torch.equal(twin(x).contexts, before)
-    shuffle(twin, seed=1)
-    assert torch.equal(layer(x).contexts, before)
-    twin.load_state_dict(layer.state_dict())
-    assert torch.equal(twin(x).contexts, before)
+    assert_copies(layer, copied, lambda layer: layer(x).contexts)
 
 
 @pytest.mark.parametrize("align", ALIGNMENTS)
@@ -350,13 +339,4 @@ def test_training_lowers_the_loss(align: str) -> None:
     layer = RecurrentSelfAttention(INPUT_DIM, STATE_DIM, align=align, bias=True)
     x = inputs(dtype=torch.float32)
     target = torch.tanh(x.cumsum(dim=1)[..., :1].expand(-1, -1, STATE_DIM))
-    steps = torch.optim.SGD(layer.parameters(), lr=0.2)
-    losses = []
-    for _ in range(12):
-        loss = nn.functional.mse_loss(layer(x).contexts, target)
-        losses.append(loss.item())
-        steps.zero_grad()
-        loss.backward()
-        steps.step()
-    assert all(later < earlier for earlier, later in pairwise(losses))
-    assert losses[-1] < 0.9 * losses[0]
+    assert_learns(layer, lambda: layer(x).contexts, target, rate=0.2, share=0.9)

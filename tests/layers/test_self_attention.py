@@ -2,16 +2,15 @@
 
 import copy
 import math
-import pickle
 from collections.abc import Callable
-from itertools import pairwise
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.layers import SelfAttention
 from regard.patterns import Pattern, causal, padding
+from tests.layers.laws import assert_copies, assert_learns, in_every_way
 from tests.layers.rounding import assert_close, normal, shuffle, with_gradients
 
 BATCH, LENGTH, MODEL_DIM, KEY_DIM, VALUE_DIM = 2, 11, 7, 3, 5
@@ -157,19 +156,10 @@ def test_every_dtype(dtype: torch.dtype) -> None:
     assert_close({"output": found}, {"output": expected}, terms=TERMS)
 
 
-@pytest.mark.parametrize(
-    "copied",
-    [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))],
-    ids=["deepcopy", "pickle"],
-)
+@in_every_way
 def test_copies(copied: Callable[[SelfAttention], SelfAttention]) -> None:
     layer, x = layer_of(pattern=causal()), normal(BATCH, LENGTH, MODEL_DIM)
-    before, twin = layer(x), copied(layer)
-    assert torch.equal(twin(x), before)
-    shuffle(twin, seed=1)
-    assert torch.equal(layer(x), before)
-    twin.load_state_dict(layer.state_dict())
-    assert torch.equal(twin(x), before)
+    assert_copies(layer, copied, lambda layer: layer(x))
 
 
 def test_training_lowers_the_loss() -> None:
@@ -177,13 +167,4 @@ def test_training_lowers_the_loss() -> None:
     layer = SelfAttention(MODEL_DIM, KEY_DIM, VALUE_DIM)
     x = normal(BATCH, LENGTH, MODEL_DIM, seed=1, dtype=torch.float32)
     target = x.mean(dim=1, keepdim=True)[..., :VALUE_DIM].expand(-1, LENGTH, -1)
-    steps = torch.optim.SGD(layer.parameters(), lr=0.5)
-    losses = []
-    for _ in range(12):
-        loss = nn.functional.mse_loss(layer(x), target)
-        losses.append(loss.item())
-        steps.zero_grad()
-        loss.backward()
-        steps.step()
-    assert all(later < earlier for earlier, later in pairwise(losses))
-    assert losses[-1] < 0.8 * losses[0]
+    assert_learns(layer, lambda: layer(x), target, rate=0.5, share=0.8)

@@ -5,7 +5,9 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
+from regard.models import TextDecoder
 from regard.models.stack import Stack
 from regard.patterns import Pattern
 
@@ -107,3 +109,26 @@ def assert_matrices_by_hand(
         seen = joined @ layer.output.weight.T
         seen = seen if layer.output.bias is None else seen + layer.output.bias
         assert off(layer(x, pattern=pattern), seen) < 1e-12
+
+
+def assert_drops(model: nn.Module, *, share: float, attention_share: float) -> None:
+    """Assert that a model of three layers is training, and drops what it should."""
+    assert model.training
+    shares = [part.p for part in model.modules() if isinstance(part, nn.Dropout)]
+    assert shares == [share] * 4
+    assert [block.attention.dropout for block in model.layers] == [attention_share] * 3
+
+
+def assert_writes_alike(theirs: PreTrainedModel, tokens: Tensor, *, cached: bool) -> None:
+    """Assert that a model of transformers goes on as the same model does here, for 30 tokens."""
+    with torch.no_grad():
+        # Otherwise it would repeat one token over and over.
+        read = theirs.get_input_embeddings().weight
+        theirs.get_output_embeddings().weight.copy_(read.roll(1, dims=0))
+    expected = theirs.generate(
+        tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=30, do_sample=False
+    )
+    assert expected.shape == (tokens.shape[0], tokens.shape[1] + 30)
+    assert len(expected[:, tokens.shape[1] :].unique()) > 9
+    ours = TextDecoder.from_transformers(theirs)
+    assert torch.equal(ours.generate(tokens, 30, cached=cached), expected)

@@ -4,7 +4,7 @@ from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from regard import padding
 from regard.models import TextEncoder
-from tests.models.cases import direction, gradients_off, lively, off, peak, tokens_of
+from tests.models.cases import assert_drops, direction, gradients_off, lively, off, peak, tokens_of
 
 BATCH, LENGTH, VOCABULARY, MODEL_DIM = 3, 11, 37, 20
 LENGTHS = [11, 5, 8]
@@ -85,10 +85,7 @@ def test_the_encoder_of_a_model_with_a_head() -> None:
 def test_dropout_is_taken_over() -> None:
     theirs = bert_model(hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.125).train()
     ours = TextEncoder.from_transformers(theirs)
-    assert ours.training
-    shares = [part.p for part in ours.modules() if isinstance(part, torch.nn.Dropout)]
-    assert shares == [0.25] * 4
-    assert [block.attention.dropout for block in ours.layers] == [0.125] * 3
+    assert_drops(ours, share=0.25, attention_share=0.125)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,16 @@ import torch
 from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel, GPT2Model
 
 from regard.models import TextDecoder
-from tests.models.cases import direction, gradients_off, lively, off, peak, tokens_of
+from tests.models.cases import (
+    assert_drops,
+    assert_writes_alike,
+    direction,
+    gradients_off,
+    lively,
+    off,
+    peak,
+    tokens_of,
+)
 
 BATCH, LENGTH, VOCABULARY = 3, 11, 37
 TOKENS = tokens_of(BATCH, LENGTH, vocabulary=VOCABULARY)
@@ -76,25 +85,13 @@ def test_tied_if_theirs_is(tied: bool) -> None:
 @pytest.mark.parametrize("cached", [True, False])
 def test_the_same_text(cached: bool) -> None:
     theirs = gpt2_model(n_positions=41, tie_word_embeddings=False)
-    with torch.no_grad():
-        # Otherwise it would repeat one token over and over.
-        theirs.lm_head.weight.copy_(theirs.transformer.wte.weight.roll(1, dims=0))
-    expected = theirs.generate(
-        TOKENS, attention_mask=torch.ones_like(TOKENS), max_new_tokens=30, do_sample=False
-    )
-    assert expected.shape == (BATCH, LENGTH + 30)
-    assert len(expected[:, LENGTH:].unique()) > 9
-    ours = TextDecoder.from_transformers(theirs)
-    assert torch.equal(ours.generate(TOKENS, 30, cached=cached), expected)
+    assert_writes_alike(theirs, TOKENS, cached=cached)
 
 
 def test_dropout_is_taken_over() -> None:
     theirs = gpt2_model(resid_pdrop=0.25, embd_pdrop=0.25, attn_pdrop=0.125).train()
     ours = TextDecoder.from_transformers(theirs)
-    assert ours.training
-    shares = [part.p for part in ours.modules() if isinstance(part, torch.nn.Dropout)]
-    assert shares == [0.25] * 4
-    assert [block.attention.dropout for block in ours.layers] == [0.125] * 3
+    assert_drops(ours, share=0.25, attention_share=0.125)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,16 @@ from transformers import (
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding
 
 from regard.models import TextDecoder
-from tests.models.cases import direction, gradients_off, lively, off, peak, tokens_of
+from tests.models.cases import (
+    assert_drops,
+    assert_writes_alike,
+    direction,
+    gradients_off,
+    lively,
+    off,
+    peak,
+    tokens_of,
+)
 
 BATCH, LENGTH, VOCABULARY = 3, 23, 37
 TOKENS = tokens_of(BATCH, LENGTH, vocabulary=VOCABULARY)
@@ -125,24 +134,12 @@ def test_positions_matter() -> None:
 @pytest.mark.parametrize("cached", [True, False])
 def test_the_same_text(cached: bool) -> None:
     theirs = llama_model(num_key_value_heads=2)
-    with torch.no_grad():
-        # Otherwise it would repeat one token over and over.
-        theirs.lm_head.weight.copy_(theirs.model.embed_tokens.weight.roll(1, dims=0))
-    expected = theirs.generate(
-        TOKENS, attention_mask=torch.ones_like(TOKENS), max_new_tokens=30, do_sample=False
-    )
-    assert expected.shape == (BATCH, LENGTH + 30)
-    assert len(expected[:, LENGTH:].unique()) > 9
-    ours = TextDecoder.from_transformers(theirs)
-    assert torch.equal(ours.generate(TOKENS, 30, cached=cached), expected)
+    assert_writes_alike(theirs, TOKENS, cached=cached)
 
 
 def test_dropout_is_taken_over() -> None:
     ours = TextDecoder.from_transformers(llama_model(attention_dropout=0.125).train())
-    assert ours.training
-    shares = [part.p for part in ours.modules() if isinstance(part, torch.nn.Dropout)]
-    assert shares == [0.0] * 4
-    assert [block.attention.dropout for block in ours.layers] == [0.125] * 3
+    assert_drops(ours, share=0.0, attention_share=0.125)
 
 
 @pytest.mark.parametrize(

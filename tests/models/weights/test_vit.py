@@ -3,7 +3,7 @@ import torch
 from transformers import ViTConfig, ViTForImageClassification, ViTModel
 
 from regard.models import ImageEncoder
-from tests.models.cases import direction, gradients_off, lively, off, peak
+from tests.models.cases import assert_drops, direction, gradients_off, lively, off, peak
 
 BATCH, CHANNELS, SIZE, PATCH, MODEL_DIM = 3, 2, 15, 5, 28
 IMAGES = torch.randn(
@@ -71,10 +71,7 @@ def test_the_encoder_of_a_model_with_a_head() -> None:
 def test_dropout_is_taken_over() -> None:
     theirs = vit_model(hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.125).train()
     ours = ImageEncoder.from_transformers(theirs)
-    assert ours.training
-    shares = [part.p for part in ours.modules() if isinstance(part, torch.nn.Dropout)]
-    assert shares == [0.25] * 4
-    assert [block.attention.dropout for block in ours.layers] == [0.125] * 3
+    assert_drops(ours, share=0.25, attention_share=0.125)
 
 
 @pytest.mark.parametrize(
