@@ -104,6 +104,8 @@ def draw(curves: dict[str, dict[str, list[tuple[int, float]]]], path: Path) -> N
     right.set(xlabel="steps back", ylabel="gradient, of that at 0", yscale="log")
     left.set_xscale("log", base=2)
     right.set_xscale("log", base=2)
+    left.set_xticks(LENGTHS, map(str, LENGTHS))
+    right.set_xticks([1, 4, 16, 64, 256], ["1", "4", "16", "64", "256"])
     right.set_ylim(1e-9, 3)
     left.legend(frameon=False)
     for ax in (left, right):
