@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.call import Call
+from regard.errors import check_share
 from regard.patterns import Pattern, everyone
 from regard.patterns.causal import Causal
 from regard.patterns.pattern import Everyone
@@ -37,8 +38,7 @@ def checked_call(
     query, key, value = _autocast(query, key, value)
     _check_tensors(query, key, value)
     num_queries, num_keys = query.shape[2], key.shape[2]
-    if not 0.0 <= dropout < 1.0:
-        raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
+    check_share("dropout", dropout)
     if scale is None:
         scale = 1.0 / math.sqrt(max(1, query.shape[-1]))
     if not isinstance(scale, int | float) or not math.isfinite(scale):  # pyright: ignore[reportUnnecessaryIsInstance]

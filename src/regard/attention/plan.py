@@ -10,6 +10,7 @@ from torch import Tensor
 from regard.attention import blocks, flex, fused, reference
 from regard.attention.arguments import autocasts
 from regard.attention.call import Call
+from regard.errors import check_choice
 
 SHORT = 320
 """Keys up to which cutting a pattern up costs more than it saves."""
@@ -95,9 +96,7 @@ def _served_by(call: Call, lse: bool, backend: str) -> tuple[str, str]:
         ValueError: there is no backend of that name, or it can't serve the call. A backend that is
             named never falls back to another.
     """
-    if backend != "auto" and backend not in BACKENDS:
-        choices = ", ".join(f'"{name}"' for name in ("auto", *BACKENDS))
-        raise ValueError(f'backend must be one of {choices}, got "{backend}"')
+    check_choice("backend", backend, ("auto", *BACKENDS))
     if backend == "auto":
         name, reason = _choose(call, lse)
     else:

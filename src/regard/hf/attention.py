@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from regard.attention import attend, attend_with_lse
 from regard.hf.masks import PatternMask
 from regard.patterns import Pattern, causal, given
+from regard.patterns.narrowed import narrowed
 from regard.positions import softcap as capped
 
 LAYER_PATTERN = "regard_pattern"
@@ -66,7 +67,8 @@ def attention(
     own = getattr(module, LAYER_PATTERN, None)
     if own is not None:
         _check_placed(own, attention_mask, query.shape[2], key.shape[2])
-        pattern = own if pattern is None else pattern & own
+        known = isinstance(attention_mask, PatternMask)
+        pattern = attention_mask.narrowed(own) if known else narrowed(pattern, own)
     options: dict[str, Any] = {
         "pattern": pattern,
         "bias": bias if softcap is None else capped(softcap),

@@ -37,6 +37,7 @@ class PatternMask(Tensor):
     pattern: Pattern
     first_query: int
     first_key: int
+    _joint: dict[Pattern, Pattern]
 
     @classmethod
     def of(
@@ -52,7 +53,15 @@ class PatternMask(Tensor):
         where = torch.device(device)
         made = Tensor._make_wrapper_subclass(cls, tuple(shape), dtype=torch.bool, device=where)
         made.pattern, made.first_query, made.first_key = pattern, first_query, first_key
+        made._joint = {}
         return made
+
+    def narrowed(self, own: Pattern) -> Pattern:
+        """Return the pattern of who may look both here and in a layer.
+
+        All layers with that pattern get the same object, so that it is laid out once for all.
+        """
+        return self._joint.setdefault(own, self.pattern & own)
 
     def dense(self) -> Bool[Tensor, "batch 1 queries keys"]:
         """Write the mask down."""

@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.errors import check_choice
+
 
 class Dot(nn.Module):
     """Score by the dot product h_i·h_t, or by h_i·h_t / √state_dim if scaled."""
@@ -86,12 +88,9 @@ def alignment(name: str, state_dim: int) -> Dot | Bilinear | Additive:
     Raises:
         ValueError: there is none of that name.
     """
-    if name in ("dot", "scaled_dot"):
-        return Dot(state_dim, scaled=name == "scaled_dot")
+    check_choice("align", name, ("dot", "scaled_dot", "bilinear", "additive"))
     if name == "bilinear":
         return Bilinear(state_dim)
     if name == "additive":
         return Additive(state_dim)
-    raise ValueError(
-        f'align must be one of "dot", "scaled_dot", "bilinear", "additive", got "{name}"'
-    )
+    return Dot(state_dim, scaled=name == "scaled_dot")

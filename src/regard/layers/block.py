@@ -3,10 +3,10 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.errors import check_share
 from regard.layers.cache import KeyValueCache
 from regard.layers.feed_forward import FeedForward
 from regard.layers.multi_head_attention import MultiHeadAttention
-from regard.layers.sizes import check_share
 from regard.matrix import AttentionMatrix
 from regard.patterns import Pattern
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.layers.sizes import check_positive
+from regard.errors import check_choice, check_positive
 
 _Function = Callable[[Tensor], Tensor]
 
@@ -43,9 +43,7 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         check_positive(model_dim=model_dim, hidden_dim=hidden_dim)
-        if activation not in _PLAIN | _GATED:
-            choices = ", ".join(f'"{name}"' for name in _PLAIN | _GATED)
-            raise ValueError(f'activation must be one of {choices}, got "{activation}"')
+        check_choice("activation", activation, _PLAIN | _GATED)
         self.activation = activation
         self.gate = nn.Linear(model_dim, hidden_dim, bias) if activation in _GATED else None
         self.up = nn.Linear(model_dim, hidden_dim, bias)

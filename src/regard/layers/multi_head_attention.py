@@ -7,12 +7,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import attend
+from regard.errors import check_positive, check_share
 from regard.layers.cache import KeyValueCache
-from regard.layers.narrowed import narrowed
-from regard.layers.sizes import check_positive, check_share
 from regard.layers.torch_weights import from_torch, to_torch
 from regard.matrix import AttentionMatrix
 from regard.patterns import Pattern
+from regard.patterns.narrowed import narrowed
 from regard.positions import Bias, Rotary
 
 

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.errors import check_positive
 from regard.layers.alignment import alignment
-from regard.layers.sizes import check_positive
 from regard.patterns import padding
 
 

@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import attend
-from regard.layers.narrowed import narrowed
-from regard.layers.sizes import check_positive
+from regard.errors import check_positive
 from regard.matrix import AttentionMatrix
 from regard.patterns import Pattern
+from regard.patterns.narrowed import narrowed
 
 
 class SelfAttention(nn.Module):

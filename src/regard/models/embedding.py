@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.layers.sizes import check_positive
+from regard.errors import check_positive
 from regard.models.order import Positions
 from regard.models.stack import STD
 from regard.positions import Learned, sinusoidal

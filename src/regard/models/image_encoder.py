@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.layers.sizes import check_positive
+from regard.errors import check_positive
 from regard.matrix import AttentionMatrix
 from regard.models.stack import Stack
 from regard.models.weights import loaded, vit

@@ -1,15 +1,16 @@
 """Transformer blocks, one after the other."""
 
 import math
-from collections.abc import Iterator, Sequence
-from itertools import repeat
+from collections.abc import Sequence
+from itertools import pairwise, repeat
+from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.errors import check_choice, check_positive
 from regard.layers import FeedForward, KeyValueCache, MultiHeadAttention, TransformerBlock
-from regard.layers.sizes import check_positive
 from regard.matrix import AttentionMatrix
 from regard.models.order import Positions, order
 from regard.patterns import Pattern
@@ -111,7 +112,11 @@ class Stack(nn.ModuleList):
             pattern: who may look at whom, in every block.
             caches: earlier tokens, a cache for each block.
         """
-        for block, cache in self._with_caches(caches):
+        if caches is not None and len(caches) != len(self):
+            raise ValueError(
+                f"there must be a cache for each of {len(self)} layers, got {len(caches)}"
+            )
+        for block, cache in zip(self, caches or repeat(None), strict=False):
             x = block(x, pattern=pattern, cache=cache)
         return x
 
@@ -120,7 +125,7 @@ class Stack(nn.ModuleList):
     ) -> list[Float[Tensor, "batch sequence model_dim"]]:
         """Return `x` and what each block made of it, one more than there are blocks."""
         found = [x]
-        for block, _ in self._with_caches(None):
+        for block in self:
             found.append(block(found[-1], pattern=pattern))
         return found
 
@@ -129,12 +134,12 @@ class Stack(nn.ModuleList):
         self, x: Float[Tensor, "batch sequence model_dim"], *, pattern: Pattern | None = None
     ) -> list[AttentionMatrix]:
         """Return the attention matrix of each block, [batch, heads, sequence, sequence] each."""
-        states = self.states(x, pattern=pattern)
-        blocks = self._with_caches(None)
-        return [
-            block.matrix(state, pattern=pattern)
-            for (block, _), state in zip(blocks, states, strict=False)
-        ]
+        blocks = [cast(TransformerBlock, block) for block in self]
+        found = [blocks[0].matrix(x, pattern=pattern)]
+        for before, block in pairwise(blocks):
+            x = before(x, pattern=pattern)
+            found.append(block.matrix(x, pattern=pattern))
+        return found
 
     def _initialise(self, norm_first: bool) -> None:
         """Start with small weights, as BERT, GPT-2 and ViT do.
@@ -148,17 +153,6 @@ class Stack(nn.ModuleList):
                 if module.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
                     nn.init.zeros_(module.bias)
 
-    def _with_caches(
-        self, caches: Sequence[KeyValueCache] | None
-    ) -> Iterator[tuple[TransformerBlock, KeyValueCache | None]]:
-        if caches is not None and len(caches) != len(self):
-            raise ValueError(
-                f"there must be a cache for each of {len(self)} layers, got {len(caches)}"
-            )
-        for block, cache in zip(self, caches or repeat(None), strict=False):
-            assert isinstance(block, TransformerBlock)
-            yield block, cache
-
 
 def make_norm(name: str, model_dim: int, eps: float) -> nn.Module:
     """Make the norm of a name, "layer" or "rms".
@@ -166,7 +160,5 @@ def make_norm(name: str, model_dim: int, eps: float) -> nn.Module:
     Raises:
         ValueError: there is none of that name.
     """
-    if name not in _NORMS:
-        choices = ", ".join(f'"{choice}"' for choice in _NORMS)
-        raise ValueError(f'norm must be one of {choices}, got "{name}"')
+    check_choice("norm", name, _NORMS)
     return _NORMS[name](model_dim, eps=eps)

@@ -7,7 +7,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.layers import KeyValueCache
-from regard.layers.narrowed import narrowed
 from regard.matrix import AttentionMatrix
 from regard.models.embedding import TokenEmbedding
 from regard.models.order import Positions
@@ -15,6 +14,7 @@ from regard.models.sampling import choose
 from regard.models.stack import STD, Stack, make_norm
 from regard.models.weights import gpt2, llama, loaded
 from regard.patterns import Pattern, causal, padding
+from regard.patterns.narrowed import narrowed
 
 
 class TextDecoder(nn.Module):

@@ -4,13 +4,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.layers.narrowed import narrowed
 from regard.matrix import AttentionMatrix
 from regard.models.embedding import TokenEmbedding
 from regard.models.order import Positions
 from regard.models.stack import Stack
 from regard.models.weights import bert, loaded
 from regard.patterns import Pattern
+from regard.patterns.narrowed import narrowed
 
 
 class TextEncoder(nn.Module):

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.errors import check_positive
+
 
 class Alibi(nn.Module):
     """Lower a score in proportion to the distance between query and key.
@@ -82,8 +84,7 @@ def alibi(num_heads: int, *, device: torch.device | str | None = None) -> Alibi:
     >>> alibi(3).slopes
     tensor([0.0625, 0.0039, 0.2500])
     """
-    if num_heads < 1:
-        raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+    check_positive(num_heads=num_heads)
     power = 1 << (num_heads.bit_length() - 1)
     slopes = _geometric(power) + _geometric(2 * power)[::2][: num_heads - power]
     return Alibi(torch.tensor(slopes, dtype=torch.float32, device=device))

@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.errors import check_positive
+
 
 class Learned(nn.Module):
     """Learn a vector for each position, up to a fixed number of them.
@@ -28,10 +30,7 @@ class Learned(nn.Module):
 
     def __init__(self, num_positions: int, dim: int) -> None:
         super().__init__()
-        if num_positions < 1:
-            raise ValueError(f"num_positions must be at least 1, got {num_positions}")
-        if dim < 1:
-            raise ValueError(f"dim must be at least 1, got {dim}")
+        check_positive(num_positions=num_positions, dim=dim)
         self.table = nn.Parameter(torch.empty(num_positions, dim))
         nn.init.normal_(self.table, std=0.02)
 

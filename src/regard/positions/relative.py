@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.errors import check_positive
+
 
 class Relative(nn.Module):
     """Learn a bias for each head and each bucket of distances (Raffel et al., 2020).
@@ -47,8 +49,7 @@ class Relative(nn.Module):
         bidirectional: bool = True,
     ) -> None:
         super().__init__()
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        check_positive(num_heads=num_heads)
         _layout(num_buckets, max_distance, bidirectional)
         self.num_heads = num_heads
         self.num_buckets = num_buckets

@@ -1,6 +1,6 @@
-"""What a layer always allows, and what one call of it allows."""
+"""What is allowed always, and what is allowed now."""
 
-from regard.patterns import Pattern
+from regard.patterns.pattern import Pattern
 
 
 def narrowed(always: Pattern | None, now: Pattern | None) -> Pattern | None:
