@@ -5,7 +5,9 @@ in every run; chosen by itself where ``CI`` is set) or ``thorough``.
 """
 
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -39,3 +41,28 @@ def unchecked() -> Iterator[None]:
     config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", before)
+
+
+@pytest.fixture(scope="session")
+def run_python() -> Callable[..., str]:
+    """Run Python with arguments in a fresh process, and return what it prints."""
+
+    def run(*arguments: str) -> str:
+        finished = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+        assert finished.returncode == 0, finished.stderr
+        return finished.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def quiet_transformers() -> Iterator[None]:
+    """Keep transformers from printing what it loads."""
+    from transformers import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    yield
+    logging.set_verbosity(before)
+    logging.enable_progress_bar()

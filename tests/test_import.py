@@ -1,7 +1,6 @@
 """``import regard`` loads torch and the lower floors only, and soon."""
 
-import subprocess
-import sys
+from collections.abc import Callable
 
 OPTIONAL = ("fastapi", "matplotlib", "pandas", "ray", "transformers", "zarr")
 
@@ -22,18 +21,12 @@ print(between - start, end - between)
 """
 
 
-def run_in_fresh_process(program: str) -> str:
-    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
+def test_import_loads_no_optional_dependency(run_python: Callable[..., str]) -> None:
+    assert run_python("-c", LIST_OPTIONAL).split() == []
 
 
-def test_import_loads_no_optional_dependency():
-    assert run_in_fresh_process(LIST_OPTIONAL).split() == []
-
-
-def test_import_takes_little_longer_than_torch():
-    runs = [run_in_fresh_process(TIME_IMPORTS).split() for _ in range(5)]
+def test_import_takes_little_longer_than_torch(run_python: Callable[..., str]) -> None:
+    runs = [run_python("-c", TIME_IMPORTS).split() for _ in range(5)]
     torch_seconds = min(float(run[0]) for run in runs)
     regard_seconds = min(float(run[1]) for run in runs)
     assert regard_seconds <= 0.3, (

@@ -14,7 +14,7 @@ import regard.hf
 from regard.hf.masks import PatternMask, mask
 from regard.patterns import Pattern
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quiet")
+pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
 
 # Large weights, so that attention is far from uniform.
 SIZES = {
@@ -68,12 +68,6 @@ OTHERS = {
     "cross": (transformers.BartModel, transformers.BartConfig(**BART)),
     "position bias": (transformers.T5EncoderModel, transformers.T5Config(**T5)),
 }
-
-
-@pytest.fixture(scope="module")
-def quiet() -> None:
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
 
 
 def made(kind: Any, config: Any) -> Any:
@@ -316,6 +310,29 @@ def test_masks_say_what_transformers_say(
     assert torch.equal(found & True, expected)
     if padded == "no" and isinstance(found, PatternMask) and num_keys == 17:
         assert found.pattern == pattern
+
+
+def test_layers_share_what_they_allow() -> None:
+    near, found = regard.window(before=3), mask(batch_size=1, q_length=7, kv_length=7)
+    assert isinstance(found, PatternMask)
+    assert found.narrowed(near) is found.narrowed(regard.window(before=3))
+    assert torch.equal(
+        found.narrowed(near).allows(range(7), range(7)),
+        (regard.causal() & near).allows(range(7), range(7)),
+    )
+
+
+def test_without_transformers(run_python: Callable[..., str]) -> None:
+    program = """
+import sys
+sys.modules["transformers"] = None
+import regard.hf
+try:
+    regard.hf.register()
+except ImportError as error:
+    print(error)
+"""
+    assert run_python("-c", program) == 'regard.hf needs transformers: pip install "regard[hf]"\n'
 
 
 def test_masks_hold_no_numbers() -> None:

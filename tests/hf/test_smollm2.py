@@ -14,9 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def model() -> Any:
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+def model(quiet_transformers: None) -> Any:
     return transformers.AutoModelForCausalLM.from_pretrained(smollm2()).eval()
 
 

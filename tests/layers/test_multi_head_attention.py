@@ -6,8 +6,6 @@
 import copy
 import math
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -638,8 +636,7 @@ def compare_compiled() -> None:
 
 
 @pytest.mark.slow
-def test_compiled_it_gives_the_same() -> None:
+def test_compiled_it_gives_the_same(run_python: Callable[..., str]) -> None:
     # In a process of its own: torch.compile can't see through the checks of shapes.
     program = "from tests.layers.test_multi_head_attention import *; compare_compiled()"
-    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert finished.returncode == 0, finished.stderr
+    run_python("-c", program)

@@ -4,8 +4,8 @@ Each case runs this file in a process of its own: the checks of shapes that the 
 every function, and torch.compile can't see through them.
 """
 
-import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -42,10 +42,8 @@ def compare(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_a_compiled_decoder_gives_the_same(name: str) -> None:
-    command = [sys.executable, __file__, name]
-    finished = subprocess.run(command, capture_output=True, text=True)
-    assert finished.returncode == 0, finished.stderr
+def test_a_compiled_decoder_gives_the_same(name: str, run_python: Callable[..., str]) -> None:
+    run_python(__file__, name)
 
 
 if __name__ == "__main__":

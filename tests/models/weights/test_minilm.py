@@ -1,12 +1,11 @@
 """A real encoder, MiniLM-L6, gives what it gives in transformers."""
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer, BertModel, logging
+from transformers import AutoModel, AutoTokenizer, BertModel
 
 from materials import minilm
 from regard import padding
@@ -51,23 +50,18 @@ class Real(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def real() -> Iterator[Real]:
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+def real(quiet_transformers: None) -> Real:
     folder = minilm()
     theirs = AutoModel.from_pretrained(folder, local_files_only=True, attn_implementation="eager")
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     read = tokenizer(*map(list, zip(*PAIRS, strict=True)), padding=True, return_tensors="pt")
-    yield Real(
+    return Real(
         ours=TextEncoder.from_transformers(theirs),
         theirs=theirs,
         tokens=read["input_ids"],
         types=read["token_type_ids"],
         real=read["attention_mask"].bool(),
     )
-    logging.set_verbosity(verbosity)
-    logging.enable_progress_bar()
 
 
 def test_the_sentences_are_of_different_lengths_and_both_types(real: Real) -> None:

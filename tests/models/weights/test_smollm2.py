@@ -1,12 +1,11 @@
 """A real decoder, SmolLM2-135M, gives what it gives in transformers, and writes the same text."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, logging
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from materials import smollm2
 from regard.models import TextDecoder
@@ -44,10 +43,7 @@ class Real(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def real() -> Iterator[Real]:
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+def real(quiet_transformers: None) -> Real:
     folder = smollm2()
     theirs = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
     # So that nothing ends before its time.
@@ -55,7 +51,7 @@ def real() -> Iterator[Real]:
     theirs.generation_config.pad_token_id = None
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     prompts = [tokenizer(prompt, return_tensors="pt")["input_ids"] for prompt in PROMPTS]
-    yield Real(
+    return Real(
         ours=TextDecoder.from_transformers(theirs),
         theirs=theirs,
         text=tokenizer(TEXT, return_tensors="pt")["input_ids"],
@@ -70,8 +66,6 @@ def real() -> Iterator[Real]:
             for prompt in prompts
         ],
     )
-    logging.set_verbosity(verbosity)
-    logging.enable_progress_bar()
 
 
 def test_the_logits_of_a_text(real: Real) -> None:
