@@ -107,7 +107,7 @@ def draw(curves: dict[str, dict[str, list[tuple[int, float]]]], path: Path) -> N
     left.set_xticks(LENGTHS, map(str, LENGTHS))
     right.set_xticks([1, 4, 16, 64, 256], ["1", "4", "16", "64", "256"])
     right.set_ylim(1e-9, 3)
-    left.legend(frameon=False)
+    left.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, 0.82))
     for ax in (left, right):
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(axis="y", alpha=0.25)
