@@ -14,6 +14,7 @@ from regard.patterns import (
     strided,
     window,
 )
+from regard.watch import watch
 
 __version__ = "0.1.0.dev0"
 
@@ -32,5 +33,6 @@ __all__ = [
     "prefix",
     "rollout",
     "strided",
+    "watch",
     "window",
 ]

@@ -6,6 +6,7 @@ from typing import Any, TypeVar, cast
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 
 from regard.attention.arguments import checked_call
 from regard.attention.plan import Plan, planned, run
@@ -63,6 +64,8 @@ def attend(
     torch.Size([2, 4, 100, 16])
     """
     arguments = (query, key, value, pattern, bias, scale, dropout, positions)
+    if has_torch_function(arguments[:3]):
+        return _overridden(attend, arguments, backend)
     plain = pattern is None or isinstance(pattern, Everyone | Causal)
     if not (plain and bias is None and backend in ("auto", "fused")):
         return _uncompiled(_attend)(arguments, False, backend)[0]
@@ -98,6 +101,8 @@ def attend_with_lse(
     tensor([[[1., 2., 3., 4.]]])
     """
     arguments = (query, key, value, pattern, bias, scale, dropout, positions)
+    if has_torch_function(arguments[:3]):
+        return _overridden(attend_with_lse, arguments, backend)
     output, lse = _uncompiled(_attend)(arguments, True, backend)
     assert lse is not None
     return output, lse
@@ -128,6 +133,13 @@ def plan(
     """
     call = checked_call(query, key, value, pattern, bias, scale, dropout, positions)
     return planned(call, lse, backend)
+
+
+def _overridden(function: Callable[..., Any], arguments: tuple[Any, ...], backend: str) -> Any:
+    """Leave a call to who has asked torch for it: a function mode, or a kind of tensor."""
+    names = ("pattern", "bias", "scale", "dropout", "positions", "backend")
+    options = dict(zip(names, (*arguments[3:], backend), strict=True))
+    return handle_torch_function(function, arguments[:3], *arguments[:3], **options)
 
 
 def _attend(arguments: Any, lse: bool, backend: str) -> tuple[Tensor, Tensor | None]:

@@ -11,7 +11,7 @@ from regard.patterns import Pattern
 
 NAME = "regard"
 
-_CROSS = ("cross", "encdec", "encoder_attn")
+CROSS = ("cross", "encdec", "encoder_attn")
 """What the names of modules that look at another sequence have in them."""
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -82,5 +82,5 @@ def _self_attention(model: nn.Module) -> Iterator[nn.Module]:
     """Yield the modules that may call attention on one sequence, and some that never do."""
     for name, module in model.named_modules():
         looks = hasattr(module, "layer_idx") or "Attention" in type(module).__name__
-        if looks and not any(part in name.lower() for part in _CROSS):
+        if looks and not any(part in name.lower() for part in CROSS):
             yield module

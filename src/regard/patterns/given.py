@@ -1,9 +1,10 @@
 """A mask that somebody already has."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
-from jaxtyping import Bool, Int, Int8
+from jaxtyping import Bool, Int, Int8, Int32
 from torch import Tensor
 
 from regard.patterns.cover import Span, codes
@@ -16,12 +17,12 @@ class Given(Pattern):
 
     mask: Bool[Tensor, "rows queries keys"]
     batched: bool
-    _counts: Tensor = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        # counts[b, i, j] is the number of allowed pairs above i and left of j.
+    @cached_property
+    def _counts(self) -> Int32[Tensor, "rows queries_and_1 keys_and_1"]:
+        """Say at [b, i, j] how many pairs are allowed above i and left of j."""
         counts = self.mask.cpu().cumsum(1, dtype=torch.int32).cumsum(2, dtype=torch.int32)
-        object.__setattr__(self, "_counts", torch.nn.functional.pad(counts, (1, 0, 1, 0)))
+        return torch.nn.functional.pad(counts, (1, 0, 1, 0))
 
     @property
     def num_positions(self) -> int:

@@ -1,0 +1,103 @@
+"""One call of attention that was seen."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.matrix import AttentionMatrix
+from regard.patterns import Pattern
+from regard.watch.check import Check
+from regard.watch.held import Held, Overwritten
+
+
+@dataclass(eq=False, kw_only=True)
+class Call:
+    """A call of attention in a watched model.
+
+    Attributes:
+        index: its number among the calls that were seen.
+        module: the path of the module that made it.
+        looks: whether it looked at its own sequence, "self", or at another, "cross".
+        kernel: what computed it.
+        batch: number of sequences.
+        heads: number of query heads.
+        key_heads: number of key heads.
+        queries: number of queries.
+        keys: number of keys.
+        dtype: the type of its numbers.
+        check: how far the kernel's output is from A @ V.
+        results: what each reduction of `keep` found, if there were any.
+        problem: why nothing can be seen of it, if so.
+        pattern: who may look at whom; None if it is known by its weights alone.
+        held: what is kept of it: queries and keys, weights, or nothing.
+    """
+
+    index: int
+    module: str
+    looks: Literal["self", "cross"]
+    kernel: str
+    batch: int
+    heads: int
+    key_heads: int
+    queries: int
+    keys: int
+    dtype: torch.dtype
+    check: Check
+    results: tuple[Any, ...] = ()
+    problem: str = ""
+    pattern: Pattern | None = None
+    held: Held | Float[Tensor, "batch heads queries keys"] | None = None
+
+    @cached_property
+    def matrix(self) -> AttentionMatrix:
+        """The attention matrix, [batch, heads, queries, keys], not computed.
+
+        Raises:
+            ValueError: it was not kept, or the call was not understood.
+            Overwritten: the model has written over its queries or keys since.
+        """
+        if isinstance(self.held, Tensor):
+            return AttentionMatrix.from_weights(self.held)
+        try:
+            return self._held.matrix()
+        except Overwritten as error:
+            raise Overwritten(f"{self}: {error}") from None
+
+    @property
+    def query(self) -> Float[Tensor, "batch heads queries key_dim"]:
+        """The queries."""
+        return self._held.query
+
+    @property
+    def key(self) -> Float[Tensor, "batch key_heads keys key_dim"]:
+        """The keys."""
+        return self._held.key
+
+    @property
+    def _held(self) -> Held:
+        if isinstance(self.held, Held):
+            return self.held
+        if self.problem:
+            raise ValueError(f"{self} was not understood: {self.problem}")
+        if isinstance(self.held, Tensor):
+            raise ValueError(f"{self} is known by its weights alone: it has no more than a matrix")
+        raise ValueError(
+            f"{self} has let its queries and keys go: watch the model with "
+            'keep="tensors" to have them, or look at its results'
+        )
+
+    def __str__(self) -> str:
+        return f"call {self.index} ({self.module or 'the model'})"
+
+    def __repr__(self) -> str:
+        heads = (
+            f"{self.heads}" if self.heads == self.key_heads else f"{self.heads}/{self.key_heads}"
+        )
+        return (
+            f"Call({self.index}, {self.module!r}, {self.looks}, {heads} heads, "
+            f"{self.queries} × {self.keys}, {self.kernel}, {self.check})"
+        )

@@ -1,0 +1,82 @@
+"""A call of attention as it was caught, not yet understood."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.patterns import Pattern
+from regard.positions import Bias
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Caught:
+    """What a kernel was given and what it returned.
+
+    Attributes:
+        kernel: what computed it.
+        query: [batch, heads, queries, key_dim].
+        key: [batch, key_heads, keys, key_dim].
+        value: [batch, key_heads, keys, value_dim].
+        output: [batch, heads, queries, value_dim].
+        mask: what it was told as a tensor about who may look at whom; see `Masks.read`.
+        pattern: who may look at whom of those whom the mask allows.
+        first_query: where the first query stands for the pattern, if there is no mask to tell.
+        bias: what is done to scores before anything is added to them.
+        added: numbers to add to the scores, [batch or 1, heads or 1, queries, keys].
+        scale: the factor on the scores; 1/√key_dim if None.
+        dropout: the share of the weights that was dropped.
+        sinks: a score for each head that takes its share of every row, [heads].
+        weights: what the kernel returned as its weights, [batch, heads, queries, keys].
+    """
+
+    kernel: str
+    query: Float[Tensor, "batch heads queries key_dim"]
+    key: Float[Tensor, "batch key_heads keys key_dim"]
+    value: Float[Tensor, "batch key_heads keys value_dim"]
+    output: Float[Tensor, "batch heads queries value_dim"]
+    mask: Tensor | None = None
+    pattern: Pattern | None = None
+    first_query: int | Tensor | None = None
+    bias: Bias | None = None
+    added: Tensor | None = None
+    scale: float | None = None
+    dropout: float = 0.0
+    sinks: Float[Tensor, "heads"] | None = None
+    weights: Tensor | None = None
+
+
+class Catcher(Protocol):
+    """Who is told of calls.
+
+    Attributes:
+        cross: whether what is running looks at another sequence, if somebody knows.
+    """
+
+    cross: bool | None
+
+    @property
+    def looks(self) -> bool:
+        """Whether it wants to be told now."""
+        ...
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Look away while something runs that is caught as a whole."""
+        ...
+
+    def catch(self, kernel: str, module: nn.Module | None, read: Callable[[], Caught]) -> None:
+        """Take a call down.
+
+        Args:
+            kernel: what computed it.
+            module: what made it; the one that is running, if that isn't known.
+            read: says what it was.
+        """
+        ...
+
+    def catch_weights(self, weights: Float[Tensor, "batch heads queries keys"]) -> None:
+        """Take down weights that the running module has made by itself."""
+        ...

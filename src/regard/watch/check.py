@@ -1,0 +1,121 @@
+"""Whether what was seen is what the kernel computed: sampled rows of A @ V against its output."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.watch.caught import Caught
+from regard.watch.held import Held
+
+_ROWS = 4
+"""How many rows of each head are computed again."""
+
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """How far a kernel's output is from what was seen of its call.
+
+    Attributes:
+        measured: the largest difference over the sampled rows, relative to the values that were
+            added up; None if nothing was compared. A tensor, so that a GPU need not be waited for.
+        tolerance: the largest that rounding explains.
+        note: what is there to say instead of a difference.
+    """
+
+    measured: Float[Tensor, ""] | None
+    tolerance: float = 0.0
+    note: str = ""
+
+    @cached_property
+    def gap(self) -> float | None:
+        """The largest relative difference; NaN if the output is NaN; None if none was measured."""
+        return None if self.measured is None else self.measured.item()
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether the two agree; None if they were not compared."""
+        # A NaN is no agreement.
+        return None if self.gap is None else self.gap <= self.tolerance
+
+    def __str__(self) -> str:
+        if self.gap is None:
+            return self.note
+        if math.isnan(self.gap):
+            return "✗ NaN"
+        return f"{'✓' if self.passed else '✗'} {self.gap:.0e}"
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """Return how far outputs of a type may be from what they should be.
+
+    A few roundings of the result, and what float32 loses in large scores, in which all narrower
+    types are summed up.
+    """
+    return 4 * torch.finfo(dtype).eps + 1e-4
+
+
+@torch.no_grad()
+def checked(caught: Caught, held: Held, index: int) -> Check:
+    """Compare some rows of a call with the kernel's output.
+
+    Args:
+        caught: what the kernel was given and returned.
+        held: what was understood of it.
+        index: the number of the call. Others have other rows compared.
+    """
+    if caught.dropout > 0:
+        return Check(None, note="dropout")
+    if not caught.output.numel() or not caught.key.shape[2]:
+        return Check(None, note="empty")
+    rows = _sampled(caught.query.shape[2], index).to(caught.query.device)
+    weights, comparable = _rows(held, caught, rows)
+    value = caught.value.to(weights.dtype)
+    batch, heads, count, num_keys = weights.shape
+    grouped = weights.view(batch, value.shape[1], -1, num_keys)
+    expected = (grouped @ value).view(batch, heads, count, -1)
+    size = (grouped @ value.abs()).view(batch, heads, count, -1).amax(dim=-1)
+    given = caught.output[:, :, rows].to(weights.dtype)
+    gaps = (expected - given).abs().amax(dim=-1) / size.clamp(min=torch.finfo(size.dtype).tiny)
+    # NaN stays, because it is not what a row without keys gives.
+    gaps = gaps.masked_fill(~comparable, 0.0)
+    return Check(gaps.max(), tolerance(caught.output.dtype))
+
+
+def _sampled(num_queries: int, index: int) -> Tensor:
+    """Return the last row and a few others, spread out, and other ones in each call."""
+    others = [(index * _GOLDEN + part / (_ROWS - 1)) % 1 for part in range(_ROWS - 1)]
+    chosen = {num_queries - 1, *(int(num_queries * other) for other in others)}
+    return torch.tensor(sorted(chosen))
+
+
+def _rows(held: Held, caught: Caught, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the weights of some rows, and which of them some key is open to."""
+    query, key = caught.query[:, :, rows], caught.key
+    exact = torch.promote_types(query.dtype, torch.float32)
+    batch, heads, count, _ = query.shape
+    scale = held.scale if held.scale is not None else 1 / math.sqrt(max(1, query.shape[3]))
+    grouped = (query.to(exact) * scale).reshape(batch, key.shape[1], -1, query.shape[3])
+    scores = (grouped @ key.to(exact).mT).view(batch, heads, count, -1)
+    device = query.device
+    places = (
+        torch.arange(batch, device=device)[:, None, None, None],
+        torch.arange(heads, device=device)[:, None, None],
+        held.query_positions.to(device)[rows][:, None],
+        torch.arange(key.shape[2], device=device),
+    )
+    if held.bias is not None:
+        scores = held.bias.adjust(scores, *places)
+    allowed = held.pattern.test(places[0], places[2], places[3])
+    scores = scores.masked_fill(~allowed, -torch.inf)
+    # Where each key is as good as forbidden, kernels differ on what the row is.
+    comparable = ~(scores.amax(dim=-1) <= torch.finfo(torch.float16).min)
+    lse = scores.logsumexp(dim=-1)
+    if held.sinks is not None:
+        lse = torch.logaddexp(lse, held.sinks.to(exact)[:, None])
+    return torch.exp(scores - lse[..., None]), comparable

@@ -1,0 +1,226 @@
+"""FlexAttention: its calls caught, and its functions of a pair as patterns and biases."""
+
+import inspect
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+import torch
+import torch._dynamo
+from jaxtyping import Bool, Float, Int, Int8
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from regard.patterns import Cover, Pattern
+from regard.patterns.cover import Span
+from regard.patterns.given import Given
+from regard.positions.joined import joined
+from regard.watch.caught import Catcher, Caught
+from regard.watch.listeners import Listeners
+
+Modifier = Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False)
+class BlockPattern(Pattern):
+    """Who may look at whom by a BlockMask that is the same for all heads.
+
+    Attributes:
+        blocks: the mask.
+        first_query: where the query stands that the mask calls 0.
+    """
+
+    blocks: BlockMask
+    first_query: int
+    _some: Given = field(init=False, repr=False)
+    _full: Given = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        blocks = self.blocks
+        partly = _grid(blocks.kv_num_blocks, blocks.kv_indices)
+        full = torch.zeros_like(partly)
+        if blocks.full_kv_num_blocks is not None and blocks.full_kv_indices is not None:
+            full = _grid(blocks.full_kv_num_blocks, blocks.full_kv_indices)
+        batched = self.batch_size is not None
+        object.__setattr__(self, "_some", Given(partly | full, batched))
+        object.__setattr__(self, "_full", Given(full, batched))
+
+    @property
+    def batch_size(self) -> int | None:
+        batch = self.blocks.shape[0]
+        return None if batch == 1 else batch
+
+    def test(
+        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
+    ) -> Bool[Tensor, "..."]:
+        if self.batch_size is None:
+            batch = torch.zeros_like(batch)
+        head = torch.zeros_like(batch)
+        shape = torch.broadcast_shapes(batch.shape, query.shape, key.shape)
+        found = self.blocks.mask_mod(batch, head, query - self.first_query, key)
+        return torch.as_tensor(found, device=key.device).expand(shape)
+
+    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+        height, width = self.blocks.BLOCK_SIZE
+        # Rows of a given mask are counted from the end.
+        behind = self._some.mask.shape[2] - self._some.mask.shape[1]
+        rows = Span(*((x - self.first_query) // height + behind for x in query))
+        columns = Span(*(x // width for x in key))
+        some = self._some.cover_spans(batch, rows, columns)
+        full = self._full.cover_spans(batch, rows, columns)
+        code = torch.where(some == Cover.NONE, Cover.NONE, Cover.SOME).to(torch.int8)
+        return code.masked_fill(full == Cover.ALL, Cover.ALL)
+
+    def __repr__(self) -> str:
+        rule = getattr(self.blocks.mask_mod, "__name__", "a function")
+        return f"block_mask({rule})"
+
+
+@dataclass(frozen=True, eq=False)
+class Modified:
+    """What a score_mod, and a mask_mod that has heads of its own, do to a score; see `Bias`.
+
+    Attributes:
+        score: changes a score, or None.
+        mask: says of a pair whether it is allowed, or None.
+        first_query: where the query stands that they call 0.
+    """
+
+    score: Modifier | None
+    mask: Modifier | None
+    first_query: int
+
+    additive = False
+    relative = False
+    batch_size = None
+    num_heads = None
+    tensors = ()
+
+    def adjust(
+        self,
+        scores: Float[Tensor, "*#pairs"],
+        batch: Int[Tensor, "*#pairs"],
+        head: Int[Tensor, "*#pairs"],
+        query: Int[Tensor, "*#pairs"],
+        key: Int[Tensor, "*#pairs"],
+    ) -> Float[Tensor, "..."]:
+        """Return the adjusted scores; see `Bias.adjust`."""
+        query = query - self.first_query
+        adjusted = scores
+        if self.score is not None:
+            adjusted = self.score(scores, batch, head, query, key).to(scores.dtype)
+        if self.mask is not None:
+            adjusted = torch.where(self.mask(batch, head, query, key), adjusted, -torch.inf)
+        shape = torch.broadcast_shapes(*(x.shape for x in (scores, batch, head, query, key)))
+        if adjusted.shape != shape:
+            raise ValueError("score_mod or mask_mod can't be asked about many pairs at once")
+        return adjusted
+
+
+def meaning(blocks: BlockMask, first_query: int) -> tuple[Pattern | None, Modified | None]:
+    """Return what a BlockMask means, as a pattern or, if heads differ, as a bias."""
+    if blocks.shape[1] > 1:
+        return None, Modified(None, blocks.mask_mod, first_query)
+    return BlockPattern(blocks, first_query), None
+
+
+def _grid(counts: Tensor, indices: Tensor) -> Bool[Tensor, "batch row_blocks key_blocks"]:
+    """Return which blocks are listed, of masks that are the same for all heads."""
+    listed = torch.arange(indices.shape[-1], device=indices.device) < counts[..., None]
+    grid = torch.zeros_like(indices, dtype=torch.bool)
+    # What isn't listed is written first, and may be written over.
+    grid.scatter_reduce_(-1, indices.long(), listed, "amax", include_self=True)
+    return grid[:, 0].cpu()
+
+
+def _read(
+    output: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Modifier | None = None,
+    block_mask: BlockMask | None = None,
+    scale: float | None = None,
+    **others: Any,
+) -> Caught:
+    """Say in our words what flex_attention was given."""
+    first_query = key.shape[2] - query.shape[2]
+    pattern, by_head = (None, None) if block_mask is None else meaning(block_mask, first_query)
+    return Caught(
+        kernel="flex_attention",
+        query=query,
+        key=key,
+        value=value,
+        output=output[0] if isinstance(output, tuple) else output,
+        pattern=pattern,
+        first_query=first_query,
+        bias=joined(None if score_mod is None else Modified(score_mod, None, first_query), by_head),
+        scale=scale,
+    )
+
+
+@contextmanager
+def told(catcher: Catcher) -> Generator[None]:
+    """Tell somebody of the calls of flex_attention in this thread."""
+    with _listeners.told(catcher):
+        yield
+
+
+original = FunctionType(
+    flex_attention.__code__, flex_attention.__globals__, argdefs=flex_attention.__defaults__
+)
+original.__kwdefaults__ = flex_attention.__kwdefaults__
+"""The function with the code that it has when nobody watches."""
+
+
+def _begin() -> Callable[[], None]:
+    """Give flex_attention other code, because it is called by the name that everybody imported.
+
+    It may be compiled. So the new code is passed over by torch.compile, what it calls is compiled
+    as it was before, and what looks on is not compiled.
+    """
+    looked_on = inspect.unwrap(_looked_on)
+    torch._dynamo.decorators.skip(looked_on)
+    flex_attention.__code__ = looked_on.__code__
+    return partial(setattr, flex_attention, "__code__", original.__code__)
+
+
+def _looked_on(*args: Any, **options: Any) -> Any:
+    """Do what flex_attention does, and tell of it. It can see nothing but what it imports."""
+    from regard.watch import flex
+
+    quiet = flex.look_away()  # pyright: ignore[reportCallIssue]
+    try:
+        output = flex.original(*args, **options)
+    finally:
+        flex.look_back(quiet)
+    flex.tell(output, args, options)  # pyright: ignore[reportCallIssue]
+    return output
+
+
+@torch.compiler.disable
+def look_away() -> ExitStack:
+    """Let everybody look away; return what ends that."""
+    quiet = ExitStack()
+    for catcher in reversed(_listeners.here()):
+        quiet.enter_context(catcher.quiet())
+    return quiet
+
+
+@torch.compiler.disable
+def look_back(quiet: ExitStack) -> None:
+    """Let everybody look again."""
+    quiet.close()
+
+
+@torch.compiler.disable
+def tell(output: Any, args: Sequence[Any], options: Mapping[str, Any]) -> None:
+    """Tell everybody of a call."""
+    for catcher in _listeners.here():
+        catcher.catch("flex_attention", None, partial(_read, output, *args, **options))
+
+
+_listeners = Listeners(_begin)

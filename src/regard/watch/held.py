@@ -1,0 +1,155 @@
+"""What is kept of a call, so that its matrix can be looked into later."""
+
+import copy
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.matrix import AttentionMatrix
+from regard.patterns import Pattern
+from regard.positions import Bias
+from regard.positions.given import Given
+from regard.positions.joined import Joined, joined
+
+
+class Overwritten(RuntimeError):
+    """What was kept of a call has been written over since."""
+
+
+class Room:
+    """Keys that the calls of one module share for as long as each has those of the one before.
+
+    Attributes:
+        key: those of the latest call, [batch, key_heads, keys, key_dim].
+    """
+
+    def __init__(self, key: Float[Tensor, "batch key_heads keys key_dim"]) -> None:
+        self.key = key
+        self._unchanged = _Unchanged("keys", key)
+
+    def grow(self, key: Float[Tensor, "batch key_heads keys key_dim"], used: int) -> bool:
+        """Take over keys if they begin with those that are here, of which so many are in use."""
+        mine = self.key[:, :, :used]
+        theirs = key[:, :, :used]
+        if mine.dtype != theirs.dtype or mine.device != theirs.device:
+            return False
+        if not torch.equal(mine, theirs):
+            return False
+        self.key, self._unchanged = key, _Unchanged("keys", key)
+        return True
+
+    def check(self) -> None:
+        """Raise `Overwritten` if other keys stand in their memory now."""
+        self._unchanged.check()
+
+
+class _Unchanged:
+    """Notices when a tensor is written over."""
+
+    def __init__(self, name: str, tensor: Tensor) -> None:
+        self._name, self._tensor = name, tensor
+        self._version = None if tensor.is_inference() else tensor._version
+
+    def check(self) -> None:
+        if self._version is not None and self._tensor._version != self._version:
+            raise Overwritten(
+                f"the model wrote over its {self._name} after the call, in the same memory; "
+                'watch it with keep="copies"'
+            )
+
+
+@dataclass(eq=False)
+class Held:
+    """Queries, keys and what they mean.
+
+    Attributes:
+        query: [batch, heads, queries, key_dim].
+        room: has the keys of the call, and maybe those that came later.
+        num_keys: how many of them are those of the call.
+        pattern: who may look at whom.
+        bias: what order does to a score.
+        scale: the factor on the scores; 1/√key_dim if None.
+        sinks: a score for each head that takes its share of every row, [heads].
+        positions: where the first query stands, or where each one does.
+    """
+
+    query: Float[Tensor, "batch heads queries key_dim"]
+    room: Room
+    num_keys: int
+    pattern: Pattern
+    bias: Bias | None
+    scale: float | None
+    sinks: Float[Tensor, "heads"] | None
+    positions: int | Int[Tensor, "queries"]
+    _unchanged: list[_Unchanged] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        added = () if self.bias is None else self.bias.tensors
+        self._unchanged = [_Unchanged("queries", self.query)]
+        self._unchanged += [_Unchanged("bias", tensor) for tensor in added]
+
+    @property
+    def key(self) -> Float[Tensor, "batch key_heads keys key_dim"]:
+        """The keys of the call."""
+        return self.room.key[:, :, : self.num_keys]
+
+    @property
+    def query_positions(self) -> Int[Tensor, "queries"]:
+        """Where the queries stand among the keys."""
+        if isinstance(self.positions, Tensor):
+            return self.positions
+        return torch.arange(self.positions, self.positions + self.query.shape[2])
+
+    @property
+    def used(self) -> int:
+        """How many keys there were when the call was made; there may have been room for more."""
+        if isinstance(self.positions, Tensor):
+            return self.num_keys
+        return min(self.num_keys, self.positions + self.query.shape[2])
+
+    def matrix(self) -> AttentionMatrix:
+        """Return the attention matrix.
+
+        Raises:
+            Overwritten: the model has written over what was kept.
+        """
+        for part in (*self._unchanged, self.room):
+            part.check()
+        return AttentionMatrix(
+            self.query,
+            self.key,
+            pattern=self.pattern,
+            bias=self.bias,
+            scale=self.scale,
+            sinks=self.sinks,
+            positions=self.positions,
+        )
+
+
+def keep(tensor: Tensor, *, always_copy: bool, offload: str | None) -> Tensor:
+    """Return a tensor that can be kept.
+
+    It is the same memory unless that would be unsafe or wasteful: memory that isn't told apart when
+    it is written over, or more memory than the tensor's own, such as that of a cache with room.
+    """
+    tensor = tensor.detach()
+    own = tensor.numel() * tensor.element_size()
+    if always_copy or tensor.is_inference() or tensor.untyped_storage().nbytes() > own:
+        with torch.inference_mode(False):
+            tensor = tensor.clone()
+    return tensor if offload is None else tensor.to(offload)
+
+
+def keep_bias(bias: Bias | None, *, offload: str | None) -> Bias | None:
+    """Return a bias that can be kept: what is learned may be learned on."""
+    if isinstance(bias, Joined):
+        first, second = (keep_bias(part, offload=offload) for part in (bias.first, bias.second))
+        return joined(first, second)
+    if isinstance(bias, Given) and offload is not None:
+        return Given(bias.values.detach().to(offload), bias.first_query)
+    if isinstance(bias, nn.Module):
+        copied = copy.deepcopy(bias)
+        return copied if offload is None else copied.to(offload)
+    return bias

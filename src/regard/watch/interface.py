@@ -1,0 +1,143 @@
+"""What transformers calls attention: caught with all that models tell it, whichever kernel runs."""
+
+import sys
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.hf.attention import LAYER_PATTERN
+from regard.hf.masks import PatternMask
+from regard.hf.use import NAME
+from regard.patterns import Pattern, causal, window
+from regard.patterns.narrowed import narrowed
+from regard.positions import softcap as capped
+from regard.positions.joined import joined
+from regard.watch.caught import Catcher, Caught
+from regard.watch.listeners import Listeners
+
+
+@contextmanager
+def told(catcher: Catcher) -> Generator[None]:
+    """Tell somebody of the calls of transformers' attention in this thread, if it is in use."""
+    if "transformers.modeling_utils" not in sys.modules:
+        yield
+        return
+    with _listeners.told(catcher):
+        yield
+
+
+def _begin() -> Callable[[], None]:
+    """Look on whenever a model asks which attention it is to use, which is before each use."""
+    interface: Any = sys.modules["transformers.modeling_utils"].AttentionInterface
+    original = interface.get_interface
+
+    def get_interface(self: Any, name: str, default: Callable[..., Any]) -> Callable[..., Any]:
+        function = original(self, name, default)
+        catchers = _listeners.here()
+        if not catchers or torch.compiler.is_compiling():
+            return function
+        return partial(_look_on, catchers, name or "eager", function)
+
+    interface.get_interface = get_interface
+    return partial(setattr, interface, "get_interface", original)
+
+
+_listeners = Listeners(_begin)
+
+
+def _look_on(
+    catchers: list[Catcher],
+    kernel: str,
+    function: Callable[..., Any],
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    **options: Any,
+) -> Any:
+    with ExitStack() as quiet:
+        for catcher in reversed(catchers):
+            quiet.enter_context(catcher.quiet())
+        output = function(module, query, key, value, attention_mask, **options)
+    read = partial(_read, kernel, module, query, key, value, attention_mask, output, **options)
+    for catcher in catchers:
+        catcher.catch(kernel, module, read)
+    return output
+
+
+def _read(
+    kernel: str,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Any,
+    output: tuple[Tensor, Tensor | None],
+    *,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    **others: Any,
+) -> Caught:
+    """Say in our words what a module of transformers has asked for; see `regard.hf.attention`."""
+    if others.get("cache") is not None:
+        raise ValueError("a paged cache can't be looked into")
+    looks_back = bool(is_causal if is_causal is not None else getattr(module, "is_causal", True))
+    bias = None if softcap is None else capped(softcap)
+    pattern, first_query = _order(kernel, mask, query, key, looks_back, sliding_window)
+    if mask is not None and not isinstance(mask, Tensor):
+        # A BlockMask.
+        from regard.watch.flex import meaning
+
+        first_query = key.shape[2] - query.shape[2]
+        pattern, by_head = meaning(mask, first_query)
+        bias, mask = joined(bias, by_head), None
+    if kernel == NAME:
+        pattern = narrowed(pattern, getattr(module, LAYER_PATTERN, None))
+    if mask is not None and mask.dim() == 2 and not isinstance(mask, PatternMask):
+        # As flash attention has it: which keys are there at all.
+        mask = mask[:, None, None, :].bool()
+    return Caught(
+        kernel=kernel,
+        query=query,
+        key=key,
+        value=value,
+        output=output[0].transpose(1, 2),
+        mask=mask,
+        pattern=pattern,
+        first_query=first_query,
+        bias=bias,
+        added=position_bias,
+        scale=scaling,
+        dropout=dropout,
+        sinks=s_aux,
+        weights=output[1],
+    )
+
+
+def _order(
+    kernel: str,
+    mask: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    looks_back: bool,
+    sliding_window: int | None,
+) -> tuple[Pattern | None, int | None]:
+    """Return what a kernel knows of order without being told by a mask."""
+    if kernel.startswith("flash"):
+        if not looks_back:
+            return None, None
+        near = None if sliding_window is None else window(before=sliding_window - 1)
+        return narrowed(causal(), near), key.shape[2] - query.shape[2]
+    if mask is None and looks_back and kernel != "eager" and query.shape[2] > 1:
+        return causal(), 0
+    return None, None

@@ -1,0 +1,44 @@
+"""Who in which thread is to be told of calls, where telling takes a change for all threads."""
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from regard.watch.caught import Catcher
+
+
+class Listeners:
+    """Those who are told of calls, each of the calls of its own thread.
+
+    Args:
+        begin: makes the change when the first one comes, and returns what takes it back when the
+            last one goes.
+    """
+
+    def __init__(self, begin: Callable[[], Callable[[], None]]) -> None:
+        self._begin = begin
+        self._end: Callable[[], None] | None = None
+        self._lock = threading.Lock()
+        self._all: list[tuple[int, Catcher]] = []
+
+    @contextmanager
+    def told(self, catcher: Catcher) -> Generator[None]:
+        """Tell somebody of the calls of this thread."""
+        entry = (threading.get_ident(), catcher)
+        with self._lock:
+            if not self._all:
+                self._end = self._begin()
+            self._all.append(entry)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._all.remove(entry)
+                if not self._all and self._end is not None:
+                    self._end()
+                    self._end = None
+
+    def here(self) -> list[Catcher]:
+        """Return who is told of the calls of this thread, the latest last."""
+        thread = threading.get_ident()
+        return [catcher for one, catcher in self._all if one == thread]

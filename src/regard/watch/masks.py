@@ -1,0 +1,131 @@
+"""What masks mean: a pattern wherever there is one, and numbers for each pair only where not."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from regard.hf.masks import PatternMask
+from regard.patterns import Pattern, everyone, given
+from regard.positions import Bias
+from regard.positions import given as given_bias
+from regard.watch.spans import Spans
+
+_FORBIDS = -1e4
+"""A number that forbids a pair where it is added to its score, as any below it does."""
+
+
+@dataclass(frozen=True, eq=False)
+class Meaning:
+    """Who may look at whom, what is added to scores, and where the first query stands."""
+
+    pattern: Pattern
+    bias: Bias | None
+    first_query: int
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a call."""
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+
+    @property
+    def behind(self) -> int:
+        """Where the first query stands if the last one stands at the last key."""
+        return self.keys - self.queries
+
+
+@dataclass
+class Masks:
+    """Reads masks, and remembers the latest, which all layers of a model share.
+
+    What no pattern describes is kept once, however often an equal mask is made.
+    """
+
+    _latest: deque[tuple[tuple[object, ...], Tensor, Meaning]] = field(
+        default_factory=lambda: deque(maxlen=4)
+    )
+    _kept: list[tuple[Tensor, Meaning]] = field(default_factory=list)
+
+    def read(self, mask: Tensor | None, sizes: Sizes, *, cross: bool) -> Meaning:
+        """Say what a mask means.
+
+        Args:
+            mask: boolean, where True means may look, or numbers to add to the scores. Its shape can
+                be broadcast to [batch, heads, queries, keys]; further keys are left out.
+            sizes: those of the call.
+            cross: whether the keys are those of another sequence.
+        """
+        if mask is None:
+            return Meaning(everyone(), None, sizes.behind)
+        if isinstance(mask, PatternMask):
+            return Meaning(mask.pattern, None, mask.first_query)
+        mask = mask.detach()[(None,) * (4 - mask.dim())][..., : sizes.keys]
+        version = None if mask.is_inference() else mask._version
+        which = (mask.data_ptr(), mask.shape, mask.stride(), mask.dtype, version, sizes, cross)
+        for known, _, meaning in self._latest:
+            if known == which:
+                return meaning
+        meaning = self._understood(_without_copies(mask), sizes, cross=cross)
+        # With the mask itself, because nothing else keeps its address from being given away.
+        self._latest.append((which, mask, meaning))
+        return meaning
+
+    def forget(self) -> None:
+        """Let the masks go that were kept in order to know them again."""
+        self._latest.clear()
+
+    def _understood(self, mask: Tensor, sizes: Sizes, *, cross: bool) -> Meaning:
+        if mask.shape[1] > 1 and torch.equal(mask, mask[:, :1].expand_as(mask)):
+            mask = mask[:, :1]
+        allowed = _allowed(mask)
+        if allowed is not None and allowed.shape[1] == 1:
+            allowed = allowed[:, 0]
+            spans = Spans.of(allowed.expand(-1, -1, sizes.keys))
+            if spans is not None:
+                rows = (spans.first.expand(-1, sizes.queries), spans.last.expand(-1, sizes.queries))
+                placed = Spans(*rows, sizes.keys).named(sizes.batch, cross=cross)
+                if placed is not None:
+                    return Meaning(placed.pattern, None, placed.first_query)
+            return self._once(allowed.expand(-1, sizes.queries, sizes.keys), sizes)
+        if mask.dtype == torch.bool:
+            # A pattern is the same for all heads, so this one is numbers.
+            mask = torch.zeros_like(mask, dtype=torch.float32).masked_fill(~mask, -torch.inf)
+        return self._once(mask.expand(-1, -1, sizes.queries, sizes.keys), sizes)
+
+    def _once(self, mask: Tensor, sizes: Sizes) -> Meaning:
+        """Return the meaning of a mask that is kept, the same for all that are equal."""
+        for kept, meaning in self._kept:
+            same = (kept.dtype, kept.device, kept.shape) == (mask.dtype, mask.device, mask.shape)
+            if same and torch.equal(kept, mask):
+                return meaning
+        if mask.dtype == torch.bool:
+            pattern = given(mask if len(mask) > 1 else mask[0])
+            meaning = Meaning(pattern, None, sizes.behind)
+        else:
+            bias = given_bias(mask, first_query=sizes.behind)
+            meaning = Meaning(everyone(), bias, sizes.behind)
+        self._kept.append((mask, meaning))
+        return meaning
+
+
+def _without_copies(mask: Tensor) -> Tensor:
+    """Return a mask with one place along each axis along which it was spread out."""
+    for axis, step in enumerate(mask.stride()):
+        if step == 0 and mask.shape[axis] > 1:
+            mask = mask.narrow(axis, 0, 1)
+    return mask
+
+
+def _allowed(mask: Tensor) -> Bool[Tensor, "batch heads queries keys"] | None:
+    """Return which pairs a mask allows, or None if it does more than that."""
+    if mask.dtype == torch.bool:
+        return mask
+    allowed, forbidden = mask == 0, mask <= _FORBIDS
+    return allowed if bool((allowed | forbidden).all()) else None

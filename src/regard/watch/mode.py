@@ -1,0 +1,171 @@
+"""The functions of torch that are watched, whoever calls them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from regard.attention import attend, attend_with_lse
+from regard.patterns import Pattern, causal
+from regard.positions import Bias
+from regard.watch.caught import Catcher, Caught
+from regard.watch.written import FOLLOWED, PRODUCTS, SOFTMAX, Written
+
+
+def _has_torch_function(tensors: Sequence[Tensor]) -> bool:
+    """Say that nobody wants to be asked instead."""
+    return False
+
+
+# It is a function of torch itself, and what it calls would not be seen. So the same code is run
+# with the question left out whether somebody wants to be asked.
+_multi_head_attention_forward = FunctionType(
+    F.multi_head_attention_forward.__code__,
+    {**vars(F), "has_torch_function": _has_torch_function},
+    argdefs=F.multi_head_attention_forward.__defaults__,
+)
+
+
+class Mode(TorchFunctionMode):
+    """Sees every call of a function of torch in its thread, and stops at those of attention.
+
+    Args:
+        catcher: who is told.
+    """
+
+    def __init__(self, catcher: Catcher) -> None:
+        super().__init__()
+        self._catcher = catcher
+        self._written = Written(self._write_down)
+        self._num_heads: int | None = None
+        self._watched: dict[Any, Callable[..., Any]] = {
+            F.scaled_dot_product_attention: self._scaled_dot_product_attention,
+            F.multi_head_attention_forward: self._multi_head_attention,
+            attend: self._attend,
+            attend_with_lse: self._attend,
+            **dict.fromkeys(SOFTMAX | FOLLOWED | PRODUCTS, self._written.see),
+        }
+
+    def __torch_function__(
+        self, func: Any, types: Iterable[type], args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        options: Mapping[str, Any] = kwargs or {}
+        # torch.compile follows this line into the function, and leaves the others out.
+        if torch.compiler.is_compiling() or func not in self._watched or not self._catcher.looks:
+            return func(*args, **options)
+        if func in (F.scaled_dot_product_attention, F.multi_head_attention_forward):
+            return self._watched[func](*args, **options)
+        return self._watched[func](func, args, options)
+
+    def forget(self) -> None:
+        """Let go what was remembered of the latest call."""
+        self._written.forget()
+
+    def _scaled_dot_product_attention(self, *args: Any, **options: Any) -> Tensor:
+        output = F.scaled_dot_product_attention(*args, **options)
+        self._catcher.catch("sdpa", None, partial(_sdpa, output, *args, **options))
+        return output
+
+    def _attend(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        result = func(*args, **options)
+        output = result[0] if func is attend_with_lse else result
+        self._catcher.catch("attend", None, partial(_attended, output, *args, **options))
+        return result
+
+    def _multi_head_attention(
+        self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **options: Any
+    ) -> Any:
+        before = self._num_heads
+        self._num_heads = args[1] if len(args) > 1 else options["num_heads"]
+        self._catcher.cross = query is not key
+        try:
+            with self:
+                return _multi_head_attention_forward(query, key, value, *args, **options)
+        finally:
+            self._num_heads = before
+            self._catcher.cross = None
+
+    def _write_down(self, weights: Tensor) -> None:
+        shape = weights.shape
+        batch_and_heads = (-1, 1) if len(shape) < 4 else (-1, shape[-3])
+        if len(shape) == 3 and self._num_heads is not None:
+            batch_and_heads = (-1, self._num_heads)
+        self._catcher.catch_weights(weights.reshape(*batch_and_heads, *shape[-2:]))
+
+
+def _sdpa(
+    output: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Caught:
+    """Say in our words what scaled_dot_product_attention was given."""
+    if query.is_nested:
+        raise ValueError("nested tensors can't be looked into")
+    leading = query.shape[:-3]
+    if attn_mask is not None and attn_mask.dim() > 4:
+        attn_mask = attn_mask.expand(*leading, *attn_mask.shape[-3:]).flatten(end_dim=-4)
+    query, key, value, output = (_with_four_axes(x, leading) for x in (query, key, value, output))
+    if attn_mask is not None and attn_mask.dim() == 3 and len(leading) == 0:
+        # The axis before the queries is what was the batch.
+        attn_mask = attn_mask[:, None]
+    return Caught(
+        kernel="sdpa",
+        query=query,
+        key=key,
+        value=value,
+        output=output,
+        mask=attn_mask,
+        pattern=causal() if is_causal else None,
+        first_query=0 if is_causal else None,
+        scale=scale,
+        dropout=dropout_p,
+    )
+
+
+def _with_four_axes(tensor: Tensor, leading: Sequence[int]) -> Tensor:
+    """Return a tensor as [batch, heads, sequence, dim]; what has three axes has one head."""
+    if tensor.dim() <= 3:
+        return tensor[None, None] if tensor.dim() == 2 else tensor[:, None]
+    return tensor.expand(*leading, *tensor.shape[-3:]).flatten(end_dim=-4)
+
+
+def _attended(
+    output: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    pattern: Pattern | None,
+    bias: Bias | Tensor | None,
+    scale: float | None,
+    dropout: float,
+    positions: int | Tensor | None,
+    backend: str,
+) -> Caught:
+    """Say what `attend` was given."""
+    numbers = isinstance(bias, Tensor)
+    return Caught(
+        kernel="attend",
+        query=query,
+        key=key,
+        value=value,
+        output=output,
+        pattern=pattern,
+        first_query=positions,
+        bias=None if numbers else bias,
+        added=bias if numbers else None,
+        scale=scale,
+        dropout=dropout,
+    )

@@ -1,0 +1,98 @@
+"""All calls of attention that were seen in a model."""
+
+from collections.abc import Sequence
+from typing import overload
+
+from regard.watch import table
+from regard.watch.call import Call
+from regard.watch.stitched import stitched
+
+
+class Seen(Sequence[Call]):
+    """The calls of attention of a watched model, in the order in which they were made.
+
+    It prints as a table. `seen[5]` is a call, and so is `seen["model.layers.5.self_attn"]` where
+    that module made one.
+
+    Args:
+        calls: the calls.
+    """
+
+    def __init__(self, calls: list[Call]) -> None:
+        self._calls = calls
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    @overload
+    def __getitem__(self, which: int | str) -> Call: ...
+    @overload
+    def __getitem__(self, which: slice) -> "Seen": ...
+    def __getitem__(self, which: int | str | slice) -> "Call | Seen":
+        """Return a call by its number or by the path of its module, or some calls by a slice.
+
+        Raises:
+            IndexError: there is no call of that number.
+            KeyError: the module made no call, or several.
+        """
+        if isinstance(which, slice):
+            return Seen(self._calls[which])
+        if isinstance(which, int):
+            if not -len(self) <= which < len(self):
+                raise IndexError(f"{len(self)} calls were seen, got number {which}")
+            return self._calls[which]
+        found = [call for call in self._calls if call.module == which]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            modules = list(dict.fromkeys(call.module for call in self._calls))
+            some = ", ".join(modules[:3]) + (", …" if len(modules) > 3 else "")
+            raise KeyError(f"no call of {which!r} was seen; calls were made by {some}")
+        numbers = ", ".join(str(call.index) for call in found[:3])
+        raise KeyError(
+            f"{which} made {len(found)} calls ({numbers}, …): choose one by its number, or join "
+            "those of a generated text with stitched()"
+        )
+
+    def verify(self) -> None:
+        """Make sure that what was seen is what was computed.
+
+        Raises:
+            RuntimeError: A @ V is not what the kernel returned, a call gave NaN, or one was not
+                understood. The message names the module.
+        """
+        wrong = [call for call in self._calls if table.failed(call)]
+        if not wrong:
+            return
+        first = wrong[0]
+        gap = first.check.gap
+        if first.problem:
+            reason = f"was not understood: {first.problem}"
+        elif gap is not None and gap != gap:
+            reason = "returned NaN in a row that was compared"
+        else:
+            reason = (
+                f"returned something else than A @ V: they differ by {gap:.1e} of the values' size,"
+                f" where rounding explains {first.check.tolerance:.0e}"
+            )
+        more = f"; {len(wrong) - 1} other calls are wrong too" if len(wrong) > 1 else ""
+        raise RuntimeError(f"{first}, computed by {first.kernel}, {reason}{more}")
+
+    def stitched(self) -> "Seen":
+        """Join the calls of a text that was generated with a cache, prompt and steps together.
+
+        Returns:
+            One call for each module and text. Its matrix has a row for each token that was fed to
+            the model, which the last one that it generated was not.
+
+        Raises:
+            ValueError: calls can't be joined: queries and keys were not kept, or the cache was
+                reordered, as beam search does.
+        """
+        return Seen(stitched(self._calls))
+
+    def __repr__(self) -> str:
+        return table.as_text(self._calls)
+
+    def _repr_html_(self) -> str:
+        return table.as_html(self._calls)

@@ -1,0 +1,89 @@
+"""The calls that were seen, as a table."""
+
+import html
+import os
+import sys
+from collections.abc import Sequence
+
+from regard.watch.call import Call
+from regard.watch.held import Held
+
+_MOST = 40
+"""The number of calls that a table shows; of more, the first and the last ones."""
+
+_WIDEST = 36
+"""The number of letters that a pattern may have."""
+
+_HEADER = ("", "module", "looks at", "heads", "queries × keys", "pattern", "kernel", "check")
+_TO_THE_RIGHT = (0, 3, 4)
+
+
+def as_text(calls: Sequence[Call]) -> str:
+    """Return a table for terminals; in colours where there are any."""
+    shown = _shown(calls)
+    rows = [_HEADER, *(_cells(call) if call else _gap(len(calls)) for call in shown)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADER))]
+    lines = [_line(row, widths) for row in rows]
+    coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    for number, call in enumerate(shown, start=1):
+        if coloured and call and failed(call):
+            lines[number] = f"\033[31m{lines[number]}\033[0m"
+    return "\n".join(lines)
+
+
+def as_html(calls: Sequence[Call]) -> str:
+    """Return a table for notebooks."""
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in _HEADER)
+    body = ""
+    for call in _shown(calls):
+        cells = _cells(call) if call else _gap(len(calls))
+        style = ' style="color:#d62728"' if call and failed(call) else ""
+        columns = "".join(
+            f'<td style="text-align:{"right" if place in _TO_THE_RIGHT else "left"}">'
+            f"{html.escape(cell)}</td>"
+            for place, cell in enumerate(cells)
+        )
+        body += f"<tr{style}>{columns}</tr>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def failed(call: Call) -> bool:
+    """Say whether a call must not be relied on."""
+    return bool(call.problem) or call.check.passed is False
+
+
+def _shown(calls: Sequence[Call]) -> list[Call | None]:
+    """Return the calls to show, with None where some are left out."""
+    if len(calls) <= _MOST:
+        return list(calls)
+    return [*calls[: _MOST * 3 // 4], None, *calls[-_MOST // 4 :]]
+
+
+def _gap(count: int) -> tuple[str, ...]:
+    left_out = count - _MOST * 3 // 4 - _MOST // 4
+    return ("⋮", f"{left_out:,} more", *("",) * (len(_HEADER) - 2))
+
+
+def _cells(call: Call) -> tuple[str, ...]:
+    grouped = call.key_heads != call.heads
+    pattern = "" if call.pattern is None else str(call.pattern)
+    if isinstance(call.held, Held) and call.held.bias is not None:
+        pattern += " + bias"
+    return (
+        str(call.index),
+        call.module or "(the model)",
+        call.looks,
+        f"{call.heads} / {call.key_heads}" if grouped else str(call.heads),
+        f"{call.queries:,} × {call.keys:,}",
+        pattern if len(pattern) <= _WIDEST else f"{pattern[: _WIDEST - 1]}…",
+        call.kernel,
+        f"✗ {call.problem}" if call.problem else str(call.check),
+    )
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = (
+        cell.rjust(width) if place in _TO_THE_RIGHT else cell.ljust(width)
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
+    return "  ".join(padded).rstrip()

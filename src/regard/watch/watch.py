@@ -1,0 +1,129 @@
+"""`watch`: the attention of a running model."""
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from typing import Any
+
+from torch import nn
+
+from regard.matrix.reduction import AnyReduction, Reduction
+from regard.watch.call import Call
+from regard.watch.seen import Seen
+from regard.watch.watcher import Options, Watcher
+
+Where = str | int | Callable[[str, nn.Module], bool]
+"""A module's path, with wildcards; a layer's number; or a rule for a path and its module."""
+
+
+@contextmanager
+def watch(
+    model: nn.Module,
+    *,
+    where: Where | Iterable[str | int] | None = None,
+    keep: str | Sequence[AnyReduction] = "tensors",
+    check: bool = True,
+    offload: str | None = None,
+) -> Generator[Seen]:
+    """See the attention of a model while it runs, exactly, with the kernels that it has.
+
+        with regard.watch(model) as seen:
+            model(**inputs)
+
+        seen                     # a table of all calls of attention
+        seen[5].matrix           # an AttentionMatrix
+
+    The model is not changed: its outputs are the same, and after the block nothing is left behind.
+    It sees `scaled_dot_product_attention`, `flex_attention`, `attend`, `nn.MultiheadAttention`,
+    whatever transformers calls its attention, and, in code that does without all of these, a
+    softmax that is multiplied with values. Of each call it compares a few rows of A @ V with what
+    the kernel returned.
+
+    Args:
+        model: any module, from transformers or not. Only calls that are made while one of its
+            modules runs are seen, and only in this thread.
+        where: which modules to watch: a path or several, such as "model.layers.5.self_attn", with
+            wildcards if need be ("*.cross_attn") and with all that is below; the number of a layer
+            or several; or a function of a module's path and the module. All by default.
+        keep: "tensors" keeps references to queries and keys; "copies" copies them, for models that
+            write over theirs; a list of reductions such as `[Entropy(), Pool(512)]` computes these
+            during the call, as `call.results`, and lets queries and keys go.
+        check: whether to compare rows with what the kernel returned.
+        offload: a device to move queries and keys to after each call, such as "cpu".
+
+    Raises:
+        TypeError: model is no module, or keep is neither a word nor reductions.
+        ValueError: keep is an unknown word, or where names no module of the model.
+        RuntimeError: no attention was seen. The message lists likely reasons.
+
+    >>> import torch, regard
+    >>> encoder = torch.nn.TransformerEncoderLayer(32, nhead=4, batch_first=True).eval()
+    >>> with regard.watch(encoder) as seen:
+    ...     _ = encoder(torch.randn(2, 10, 32))
+    >>> seen[0].matrix
+    AttentionMatrix(2 batch × 4 heads × 10 queries × 10 keys, float32, everyone())
+    """
+    if not isinstance(model, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
+        inner = getattr(model, "model", None)
+        hint = "; watch its .model" if isinstance(inner, nn.Module) else ""
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}{hint}")
+    # A compiled model is a wrapper, in whose name the paths of the modules would begin.
+    model = getattr(model, "_orig_mod", model)
+    calls: list[Call] = []
+    wanted = _wanted(where)
+    if not any(wanted(name, module) for name, module in model.named_modules()):
+        names = [name for name, module in model.named_modules() if name and any(module.children())]
+        raise ValueError(f"where={where!r} names no module of the model; some are {names[:5]}")
+    with Watcher(model, calls, _options(wanted, keep, check=check, offload=offload)):
+        yield Seen(calls)
+    if not calls:
+        raise RuntimeError(_NOTHING)
+
+
+_NOTHING = """\
+no attention was seen. Likely reasons:
+- the model was not called inside the block, or its modules are called by another model's name
+- it ran in another thread or process (DataParallel, a server): watch it where it runs
+- `where` leaves out the modules that have attention
+- it has no attention, or one by a kernel of its own (flash_attn, xformers, Triton): switch it to
+  PyTorch's, in transformers with model.set_attn_implementation("sdpa")
+- it was exported or compiled ahead of time: watch the original"""
+
+
+def _options(
+    wanted: Callable[[str, nn.Module], bool], keep: Any, *, check: bool, offload: str | None
+) -> Options:
+    if isinstance(keep, str):
+        if keep not in ("tensors", "copies"):
+            raise ValueError(
+                f'keep must be "tensors", "copies" or a list of reductions, got {keep!r}'
+            )
+        return Options(wanted, copy=keep == "copies", check=check, offload=offload)
+    reductions = tuple(keep) if isinstance(keep, Iterable) else (keep,)
+    for reduction in reductions:
+        if isinstance(reduction, type) or not isinstance(reduction, Reduction):
+            raise TypeError(
+                'keep must be "tensors", "copies" or a list of reductions such as Entropy(), '
+                f"got {reduction!r}"
+            )
+    return Options(wanted, reductions, check=check, offload=offload)
+
+
+def _wanted(where: Where | Iterable[str | int] | None) -> Callable[[str, nn.Module], bool]:
+    """Return a rule that says of a module whether it is to be watched."""
+    if where is None:
+        return lambda name, module: True
+    if callable(where):
+        return where
+    chosen = [where] if isinstance(where, str | int) else list(where)
+
+    def wanted(name: str, module: nn.Module) -> bool:
+        parts = name.split(".")
+        paths = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+        numbers = [int(part) for part in parts if part.isdecimal()][:1]
+        return any(
+            one in numbers if isinstance(one, int) else any(fnmatchcase(p, one) for p in paths)
+            for one in chosen
+        )
+
+    return wanted

@@ -1,0 +1,299 @@
+"""What happens while a model is watched: calls are caught, understood, checked and kept."""
+
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.hf.use import CROSS
+from regard.matrix import AttentionMatrix
+from regard.matrix.reduction import AnyReduction
+from regard.patterns import everyone
+from regard.patterns.narrowed import narrowed
+from regard.patterns.padding import Padding
+from regard.patterns.pattern import Everyone
+from regard.positions import Bias, given
+from regard.positions.joined import joined
+from regard.watch import interface
+from regard.watch.call import Call
+from regard.watch.caught import Caught
+from regard.watch.check import Check, checked
+from regard.watch.held import Held, Room, keep, keep_bias
+from regard.watch.internals import is_backward, is_on_top, unseen
+from regard.watch.masks import Masks, Sizes
+from regard.watch.mode import Mode
+from regard.watch.places import Places
+
+_NO_SIZES = Sizes(0, 0, 0, 0)
+_NOT_ASKED_FOR = Check(None, note="—")
+_OWN_WEIGHTS = Check(None, note="own weights")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to do with calls.
+
+    Attributes:
+        wanted: says of a module's path and of the module whether its calls are taken down.
+        reductions: what to compute of each call; then no tensors are kept.
+        copy: whether to copy what is kept.
+        check: whether to compare rows with the kernel's output.
+        offload: the device to which what is kept is moved, if to another.
+    """
+
+    wanted: Callable[[str, nn.Module], bool]
+    reductions: Sequence[AnyReduction] | None = None
+    copy: bool = False
+    check: bool = True
+    offload: str | None = None
+
+
+@dataclass
+class _Noted:
+    """Who made a call."""
+
+    module: str
+    kernel: str
+    cross: bool | None
+
+
+class Watcher:
+    """Watches a model in the thread in which it is made; see `Catcher`.
+
+    Args:
+        model: the model.
+        calls: the list that its calls are added to.
+        options: what to do with them.
+    """
+
+    def __init__(self, model: nn.Module, calls: list[Call], options: Options) -> None:
+        self.cross: bool | None = None
+        self._calls, self._options = calls, options
+        self._places, self._mode, self._masks = Places(model), Mode(self), Masks()
+        self._latest: dict[str, Held] = {}
+        self._biases: dict[nn.Module, tuple[list[int], Bias | None]] = {}
+        self._quiet = 0
+        self._compiled = any(_is_compiled(module) for module in model.modules())
+        self._entered = ExitStack()
+
+    def __enter__(self) -> "Watcher":
+        with ExitStack() as entering:
+            if self._compiled:
+                # Compiled code has no functions left that could be seen.
+                entering.enter_context(torch.compiler.set_stance("force_eager"))
+            entering.enter_context(self._places)
+            entering.enter_context(interface.told(self))
+            if "torch.nn.attention.flex_attention" in sys.modules:
+                from regard.watch import flex
+
+                entering.enter_context(flex.told(self))
+            entering.enter_context(self._mode)
+            self._entered = entering.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._entered.close()
+        self._mode.forget()
+        self._masks.forget()
+        self._latest.clear()
+        self._biases.clear()
+
+    @property
+    def looks(self) -> bool:
+        # In the backward pass, a model that saves memory computes its calls a second time.
+        return not self._quiet and self._places.current is not None and not is_backward()
+
+    @contextmanager
+    def quiet(self) -> Generator[None]:
+        self._quiet += 1
+        # Without the mode, nothing is slower, and what was compiled without it fits.
+        on_top = is_on_top(self._mode)
+        if on_top:
+            self._mode.__exit__(None, None, None)
+        try:
+            yield
+        finally:
+            if on_top:
+                self._mode.__enter__()
+            self._quiet -= 1
+
+    def catch(self, kernel: str, module: nn.Module | None, read: Callable[[], Caught]) -> None:
+        noted = self._noted(kernel, module)
+        if noted is None:
+            return
+        # What is computed here is nothing that anybody watches.
+        with torch.no_grad(), unseen():
+            caught: Caught | None = None
+            try:
+                caught = read()
+                call = self._understood(noted, caught)
+            except Exception as error:  # noqa: BLE001
+                # Whatever it is: a model must not fail because somebody looks at it.
+                weights = None if caught is None else caught.weights
+                call = self._own(noted, weights) if weights is not None else None
+                call = call or self._call(noted, problem=str(error).split("\n")[0])
+        self._calls.append(call)
+
+    def catch_weights(self, weights: Tensor) -> None:
+        noted = self._noted("softmax", None)
+        if noted is not None:
+            with torch.no_grad(), unseen():
+                self._calls.append(self._own(noted, weights))
+
+    def _noted(self, kernel: str, module: nn.Module | None) -> _Noted | None:
+        """Return who made a call, or None if it isn't wanted."""
+        module = self._places.current if module is None else module
+        name = None if module is None or not self.looks else self._places.name(module)
+        if module is None or name is None or not self._options.wanted(name, module):
+            return None
+        cross = self.cross
+        if cross is None and (
+            any(part in name.lower() for part in CROSS)
+            or getattr(module, "is_cross_attention", False) is True
+        ):
+            cross = True
+        return _Noted(name, kernel, cross)
+
+    def _understood(self, noted: _Noted, caught: Caught) -> Call:
+        held = self._held(noted, caught)
+        check = checked(caught, held, len(self._calls)) if self._options.check else _NOT_ASKED_FOR
+        if caught.weights is not None and check.passed is False:
+            return self._own(noted, caught.weights)
+        if noted.cross is None:
+            noted.cross = _is_cross(held)
+        results: tuple[Any, ...] = ()
+        if self._options.reductions is not None:
+            results = held.matrix().summarize(*self._options.reductions, progress=False)
+        return self._call(
+            noted,
+            sizes=_sizes(caught),
+            key_heads=caught.key.shape[1],
+            dtype=caught.query.dtype,
+            check=check,
+            pattern=held.pattern,
+            results=results,
+            held=self._kept(noted, held) if self._options.reductions is None else None,
+        )
+
+    def _held(self, noted: _Noted, caught: Caught) -> Held:
+        """Say what a call means."""
+        query, key = caught.query.detach(), caught.key.detach()
+        sizes = _sizes(caught)
+        meaning = self._masks.read(caught.mask, sizes, cross=noted.cross is True)
+        positions = meaning.first_query if caught.first_query is None else caught.first_query
+        added = caught.added
+        if added is not None:
+            assert isinstance(positions, int)
+            numbers = added.detach().expand(-1, -1, sizes.queries, -1)[..., : sizes.keys]
+            added = given(numbers, first_query=positions)
+        known = None if isinstance(meaning.pattern, Everyone) else meaning.pattern
+        pattern = narrowed(known, caught.pattern)
+        return Held(
+            query,
+            Room(key),
+            sizes.keys,
+            everyone() if pattern is None else pattern,
+            joined(joined(caught.bias, added), meaning.bias),
+            caught.scale,
+            None if caught.sinks is None else caught.sinks.detach(),
+            positions,
+        )
+
+    def _kept(self, noted: _Noted, held: Held) -> Held:
+        """Return what is kept of a call, in memory that may be kept."""
+        copy, offload = self._options.copy, self._options.offload
+        # A cache is written to again and again.
+        cached = held.num_keys != held.query.shape[2]
+        key = keep(held.key, always_copy=copy or cached, offload=offload)
+        sinks = None if held.sinks is None else keep(held.sinks, always_copy=True, offload=offload)
+        before = self._latest.get(noted.module)
+        grown = before is not None and before.room.grow(key, before.used)
+        kept = Held(
+            keep(held.query, always_copy=copy, offload=offload),
+            before.room if before is not None and grown else Room(key),
+            held.num_keys,
+            held.pattern,
+            self._kept_bias(held.bias),
+            held.scale,
+            sinks,
+            held.positions,
+        )
+        self._latest[noted.module] = kept
+        return kept
+
+    def _kept_bias(self, bias: Bias | None) -> Bias | None:
+        """Return a bias to keep, the same for all calls for as long as it stays the same."""
+        if not isinstance(bias, nn.Module):
+            return keep_bias(bias, offload=self._options.offload)
+        versions = [tensor._version for tensor in bias.tensors]
+        latest = self._biases.get(bias)
+        if latest is None or latest[0] != versions:
+            latest = (versions, keep_bias(bias, offload=self._options.offload))
+            self._biases[bias] = latest
+        return latest[1]
+
+    def _own(self, noted: _Noted, weights: Tensor) -> Call:
+        """Return a call of which weights are known, because somebody wrote them down."""
+        weights = weights.detach()
+        results: tuple[Any, ...] = ()
+        held: Tensor | None = None
+        if self._options.reductions is not None:
+            matrix = AttentionMatrix.from_weights(weights)
+            results = matrix.summarize(*self._options.reductions, progress=False)
+        else:
+            held = keep(weights, always_copy=self._options.copy, offload=self._options.offload)
+        return self._call(
+            noted,
+            sizes=Sizes(*weights.shape),
+            key_heads=weights.shape[1],
+            dtype=weights.dtype,
+            check=_OWN_WEIGHTS,
+            results=results,
+            held=held,
+        )
+
+    def _call(
+        self,
+        noted: _Noted,
+        *,
+        sizes: Sizes = _NO_SIZES,
+        key_heads: int = 0,
+        dtype: torch.dtype = torch.float32,
+        check: Check = _NOT_ASKED_FOR,
+        **more: Any,
+    ) -> Call:
+        return Call(
+            index=len(self._calls),
+            module=noted.module,
+            looks="cross" if noted.cross else "self",
+            kernel=noted.kernel,
+            batch=sizes.batch,
+            heads=sizes.heads,
+            key_heads=key_heads,
+            queries=sizes.queries,
+            keys=sizes.keys,
+            dtype=dtype,
+            check=check,
+            **more,
+        )
+
+
+def _sizes(caught: Caught) -> Sizes:
+    batch, heads, queries, _ = caught.query.shape
+    return Sizes(batch, heads, queries, caught.key.shape[2])
+
+
+def _is_cross(held: Held) -> bool:
+    """Guess whether a call looked at another sequence: at one of another length, in no order."""
+    num_queries = held.query.shape[2]
+    if num_queries in (1, held.num_keys):
+        return False
+    return all(isinstance(leaf, Everyone | Padding) for leaf in held.pattern.leaves())
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    return getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")
