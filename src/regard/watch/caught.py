@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -49,6 +49,7 @@ class Caught:
     weights: Tensor | None = None
 
 
+@runtime_checkable
 class Catcher(Protocol):
     """Who is told of calls.
 

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.patterns.pattern import Everyone
 from regard.watch.caught import Caught
 from regard.watch.held import Held
 
@@ -73,7 +74,7 @@ def checked(caught: Caught, held: Held, index: int) -> Check:
         return Check(None, note="dropout")
     if not caught.output.numel() or not caught.key.shape[2]:
         return Check(None, note="empty")
-    rows = _sampled(caught.query.shape[2], index).to(caught.query.device)
+    rows = _sampled(caught.query.shape[2], index, caught.query.device)
     weights, comparable = _rows(held, caught, rows)
     value = caught.value.to(weights.dtype)
     batch, heads, count, num_keys = weights.shape
@@ -82,19 +83,19 @@ def checked(caught: Caught, held: Held, index: int) -> Check:
     size = (grouped @ value.abs()).view(batch, heads, count, -1).amax(dim=-1)
     given = caught.output[:, :, rows].to(weights.dtype)
     gaps = (expected - given).abs().amax(dim=-1) / size.clamp(min=torch.finfo(size.dtype).tiny)
-    # NaN stays, because it is not what a row without keys gives.
-    gaps = gaps.masked_fill(~comparable, 0.0)
-    return Check(gaps.max(), tolerance(caught.output.dtype))
+    return Check(gaps.where(comparable, 0.0).max(), tolerance(caught.output.dtype))
 
 
-def _sampled(num_queries: int, index: int) -> Tensor:
+def _sampled(num_queries: int, index: int, device: torch.device) -> Tensor | slice:
     """Return the last row and a few others, spread out, and other ones in each call."""
+    if num_queries <= _ROWS:
+        return slice(None)
     others = [(index * _GOLDEN + part / (_ROWS - 1)) % 1 for part in range(_ROWS - 1)]
     chosen = {num_queries - 1, *(int(num_queries * other) for other in others)}
-    return torch.tensor(sorted(chosen))
+    return torch.tensor(sorted(chosen), device=device)
 
 
-def _rows(held: Held, caught: Caught, rows: Tensor) -> tuple[Tensor, Tensor]:
+def _rows(held: Held, caught: Caught, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
     """Return the weights of some rows, and which of them some key is open to."""
     query, key = caught.query[:, :, rows], caught.key
     exact = torch.promote_types(query.dtype, torch.float32)
@@ -111,11 +112,14 @@ def _rows(held: Held, caught: Caught, rows: Tensor) -> tuple[Tensor, Tensor]:
     )
     if held.bias is not None:
         scores = held.bias.adjust(scores, *places)
-    allowed = held.pattern.test(places[0], places[2], places[3])
-    scores = scores.masked_fill(~allowed, -torch.inf)
+    if not isinstance(held.pattern, Everyone):
+        allowed = held.pattern.test(places[0], places[2], places[3])
+        scores = scores.masked_fill(~allowed, -torch.inf)
     # Where each key is as good as forbidden, kernels differ on what the row is.
+    # A NaN is compared, and found.
     comparable = ~(scores.amax(dim=-1) <= torch.finfo(torch.float16).min)
-    lse = scores.logsumexp(dim=-1)
-    if held.sinks is not None:
-        lse = torch.logaddexp(lse, held.sinks.to(exact)[:, None])
+    if held.sinks is None:
+        return scores.softmax(dim=-1), comparable
+    sinks = held.sinks.to(exact)[:, None]
+    lse = torch.logaddexp(scores.logsumexp(dim=-1), sinks)
     return torch.exp(scores - lse[..., None]), comparable

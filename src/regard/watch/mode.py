@@ -14,7 +14,7 @@ from regard.attention import attend, attend_with_lse
 from regard.patterns import Pattern, causal
 from regard.positions import Bias
 from regard.watch.caught import Catcher, Caught
-from regard.watch.written import FOLLOWED, PRODUCTS, SOFTMAX, Written
+from regard.watch.written import FOLLOWED, SOFTMAX, Written
 
 
 def _has_torch_function(tensors: Sequence[Tensor]) -> bool:
@@ -48,15 +48,19 @@ class Mode(TorchFunctionMode):
             F.multi_head_attention_forward: self._multi_head_attention,
             attend: self._attend,
             attend_with_lse: self._attend,
-            **dict.fromkeys(SOFTMAX | FOLLOWED | PRODUCTS, self._written.see),
+            **dict.fromkeys(SOFTMAX, self._written.begin),
         }
 
     def __torch_function__(
         self, func: Any, types: Iterable[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         options: Mapping[str, Any] = kwargs or {}
+        if func not in self._watched:
+            if self._written.pending and func in FOLLOWED:
+                return self._written.follow(func, args, options)
+            return func(*args, **options)
         # torch.compile follows this line into the function, and leaves the others out.
-        if torch.compiler.is_compiling() or func not in self._watched or not self._catcher.looks:
+        if torch.compiler.is_compiling() or not self._catcher.looks:
             return func(*args, **options)
         if func in (F.scaled_dot_product_attention, F.multi_head_attention_forward):
             return self._watched[func](*args, **options)

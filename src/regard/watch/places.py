@@ -1,6 +1,7 @@
 """Where in a model a call is made."""
 
 import threading
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -15,7 +16,7 @@ class Places(AbstractContextManager["Places"]):
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._names = {module: name for name, module in model.named_modules()}
+        self._names = {module: name for name, module in named_modules(model)}
         self._running: list[nn.Module] = []
         self._thread = threading.get_ident()
         self._hooks = ExitStack()
@@ -53,6 +54,11 @@ class Places(AbstractContextManager["Places"]):
         # What an exception has left behind goes too.
         while self._running and self._running.pop() is not module:
             pass
+
+
+def named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the path of each module and the module; a compiled model's without the wrapper."""
+    return getattr(model, "_orig_mod", model).named_modules()
 
 
 def _is_part(module: nn.Module) -> bool:

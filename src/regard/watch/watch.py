@@ -9,8 +9,8 @@ from torch import nn
 
 from regard.matrix.reduction import AnyReduction, Reduction
 from regard.watch.call import Call
+from regard.watch.options import Options
 from regard.watch.seen import Seen
-from regard.watch.watcher import Options, Watcher
 
 Where = str | int | Callable[[str, nn.Module], bool]
 """A module's path, with wildcards; a layer's number; or a rule for a path and its module."""
@@ -67,13 +67,15 @@ def watch(
         inner = getattr(model, "model", None)
         hint = "; watch its .model" if isinstance(inner, nn.Module) else ""
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}{hint}")
-    # A compiled model is a wrapper, in whose name the paths of the modules would begin.
-    model = getattr(model, "_orig_mod", model)
+    # Most programs that import regard watch nothing, and need not wait for what that takes.
+    from regard.watch.places import named_modules
+    from regard.watch.watcher import Watcher
+
     calls: list[Call] = []
     wanted = _wanted(where)
-    if not any(wanted(name, module) for name, module in model.named_modules()):
-        names = [name for name, module in model.named_modules() if name and any(module.children())]
-        raise ValueError(f"where={where!r} names no module of the model; some are {names[:5]}")
+    if not any(wanted(name, module) for name, module in named_modules(model)):
+        names = [name for name, module in named_modules(model) if any(module.children())]
+        raise ValueError(f"where={where!r} names no module of the model; some are {names[1:6]}")
     with Watcher(model, calls, _options(wanted, keep, check=check, offload=offload)):
         yield Seen(calls)
     if not calls:

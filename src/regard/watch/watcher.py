@@ -1,7 +1,7 @@
 """What happens while a model is watched: calls are caught, understood, checked and kept."""
 
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from regard.hf.use import CROSS
 from regard.matrix import AttentionMatrix
-from regard.matrix.reduction import AnyReduction
 from regard.patterns import everyone
 from regard.patterns.narrowed import narrowed
 from regard.patterns.padding import Padding
@@ -26,30 +25,12 @@ from regard.watch.held import Held, Room, keep, keep_bias
 from regard.watch.internals import is_backward, is_on_top, unseen
 from regard.watch.masks import Masks, Sizes
 from regard.watch.mode import Mode
+from regard.watch.options import Options
 from regard.watch.places import Places
 
 _NO_SIZES = Sizes(0, 0, 0, 0)
 _NOT_ASKED_FOR = Check(None, note="—")
 _OWN_WEIGHTS = Check(None, note="own weights")
-
-
-@dataclass(frozen=True)
-class Options:
-    """What to do with calls.
-
-    Attributes:
-        wanted: says of a module's path and of the module whether its calls are taken down.
-        reductions: what to compute of each call; then no tensors are kept.
-        copy: whether to copy what is kept.
-        check: whether to compare rows with the kernel's output.
-        offload: the device to which what is kept is moved, if to another.
-    """
-
-    wanted: Callable[[str, nn.Module], bool]
-    reductions: Sequence[AnyReduction] | None = None
-    copy: bool = False
-    check: bool = True
-    offload: str | None = None
 
 
 @dataclass

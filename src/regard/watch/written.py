@@ -9,26 +9,23 @@ from torch import Tensor
 
 SOFTMAX = {F.softmax, torch.softmax, Tensor.softmax}
 
-FOLLOWED = {
+_CHANGES = {torch.masked_fill, Tensor.masked_fill}
+_HARMLESS = {
     F.dropout,
     torch.dropout,
-    torch.masked_fill,
     torch.reshape,
-    Tensor.contiguous,
     Tensor.bfloat16,
+    Tensor.contiguous,
     Tensor.double,
     Tensor.float,
     Tensor.half,
-    Tensor.masked_fill,
     Tensor.reshape,
     Tensor.to,
     Tensor.type,
     Tensor.type_as,
     Tensor.view,
 }
-"""What is done to weights between the softmax and the product, and leaves them what they are."""
-
-PRODUCTS = {
+_PRODUCTS = {
     torch.bmm,
     torch.einsum,
     torch.matmul,
@@ -36,6 +33,9 @@ PRODUCTS = {
     Tensor.bmm,
     Tensor.matmul,
 }
+
+FOLLOWED = _CHANGES | _HARMLESS | _PRODUCTS
+"""What may be done to weights: after the softmax, and when values are added up by them."""
 
 
 class Written:
@@ -50,22 +50,33 @@ class Written:
         self._weights: Tensor | None = None
         self._names: list[Tensor] = []
 
-    def see(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
-        """Run a function of torch, one of those above, and look at what it does to weights."""
+    @property
+    def pending(self) -> bool:
+        """Whether there is a softmax to follow."""
+        return bool(self._names)
+
+    def begin(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Tensor:
+        """Run a softmax."""
         result = function(*arguments, **options)
-        if function in SOFTMAX:
-            axis = options.get("dim", arguments[1] if len(arguments) > 1 else None)
-            last = result.dim() >= 2 and axis in (-1, result.dim() - 1)
-            self._weights, self._names = (result, [result]) if last else (None, [])
-        elif self._weights is not None and self._is_known(arguments):
-            if function in FOLLOWED:
-                self._names.append(result)
-                if function in (torch.masked_fill, Tensor.masked_fill):
-                    self._weights = result
-            else:
-                weights = self._weights
-                self.forget()
-                self._found(weights)
+        axis = options.get("dim", arguments[1] if len(arguments) > 1 else None)
+        last = result.dim() >= 2 and axis in (-1, result.dim() - 1)
+        self._weights, self._names = (result, [result]) if last else (None, [])
+        return result
+
+    def follow(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        """Run one of the functions that are followed."""
+        result = function(*arguments, **options)
+        if not self._is_known(arguments):
+            return result
+        if function in _PRODUCTS:
+            weights = self._weights
+            self.forget()
+            assert weights is not None
+            self._found(weights)
+            return result
+        self._names.append(result)
+        if function in _CHANGES:
+            self._weights = result
         return result
 
     def forget(self) -> None:
