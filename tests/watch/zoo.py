@@ -61,6 +61,7 @@ class Kind:
         parts: where the outputs have which weights: the path of a tuple with one tensor a layer, by
             what the names of the modules have in them.
         note: what is special about it.
+        asks: whether it asks transformers for its attention, instead of computing it by itself.
     """
 
     model: Any
@@ -68,6 +69,7 @@ class Kind:
     inputs: Callable[[str], dict[str, Tensor]]
     parts: dict[str, str] = field(default_factory=lambda: {"": "attentions"})
     note: str = ""
+    asks: bool = True
 
 
 def tokens(seed: int = 5, length: int = LENGTH) -> Tensor:
@@ -188,6 +190,7 @@ ZOO = {
         ),
         text,
         note="ALiBi; eager only",
+        asks=False,
     ),
     "GPT-NeoX": Kind(
         transformers.GPTNeoXModel, transformers.GPTNeoXConfig(**SIZES, rotary_pct=1.0), text
@@ -196,7 +199,8 @@ ZOO = {
         transformers.FalconModel,
         transformers.FalconConfig(**SIZES, new_decoder_architecture=True, num_kv_heads=2),
         text,
-        note="grouped heads, scaled_dot_product_attention called by itself",
+        note="grouped heads",
+        asks=False,
     ),
     "T5": Kind(
         transformers.T5Model,
@@ -249,9 +253,14 @@ ZOO = {
         ),
         text,
         note="eager only",
+        asks=False,
     ),
     "MPNet": Kind(
-        transformers.MPNetModel, transformers.MPNetConfig(**SIZES), text, note="eager only"
+        transformers.MPNetModel,
+        transformers.MPNetConfig(**SIZES),
+        text,
+        note="eager only",
+        asks=False,
     ),
     "XLNet": Kind(
         transformers.XLNetModel,
@@ -260,6 +269,7 @@ ZOO = {
         ),
         text,
         note="eager only",
+        asks=False,
     ),
 }
 

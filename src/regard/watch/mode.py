@@ -17,7 +17,7 @@ from regard.watch.caught import Catcher, Caught
 from regard.watch.written import FOLLOWED, SOFTMAX, Written
 
 
-def _has_torch_function(tensors: Sequence[Tensor]) -> bool:
+def _has_torch_function(tensors: Sequence[Tensor | None]) -> bool:
     """Say that nobody wants to be asked instead."""
     return False
 

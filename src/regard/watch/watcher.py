@@ -54,10 +54,11 @@ class Watcher:
     def __init__(self, model: nn.Module, calls: list[Call], options: Options) -> None:
         self.cross: bool | None = None
         self._calls, self._options = calls, options
-        self._places, self._mode, self._masks = Places(model), Mode(self), Masks()
+        self._places, self._masks = Places(model), Masks()
         self._latest: dict[str, Held] = {}
         self._biases: dict[nn.Module, tuple[list[int], Bias | None]] = {}
         self._quiet = 0
+        self._mode = Mode(self)
         self._compiled = any(_is_compiled(module) for module in model.modules())
         self._entered = ExitStack()
 
