@@ -35,7 +35,7 @@ def checked_call(
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-    query, key, value = _autocast(query, key, value)
+    query, key, value = autocasted(query, key, value)
     _check_tensors(query, key, value)
     num_queries, num_keys = query.shape[2], key.shape[2]
     check_share("dropout", dropout)
@@ -63,8 +63,8 @@ def checked_call(
     )
 
 
-def _autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Do what autocast does for PyTorch's own attention."""
+def autocasted(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return tensors in the type that autocast gives them for PyTorch's own attention."""
     device = tensors[0].device
     if not autocasts(device):
         return tensors

@@ -1,5 +1,6 @@
 """One call of attention that was seen."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -9,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.matrix import AttentionMatrix
+from regard.matrix.reduction import AnyReduction
 from regard.patterns import Pattern
 from regard.watch.check import Check
 from regard.watch.held import Held, Overwritten
@@ -66,6 +68,13 @@ class Call:
             return self._held.matrix()
         except Overwritten as error:
             raise Overwritten(f"{self}: {error}") from None
+
+    def summarize(self, reductions: Sequence[AnyReduction]) -> None:
+        """Compute reductions as the results of the call, and let go what it is made of."""
+        with torch.autocast(self.matrix.device.type, enabled=False):
+            self.results = self.matrix.summarize(*reductions, progress=False)
+        self.held = None
+        del self.matrix
 
     @property
     def query(self) -> Float[Tensor, "batch heads queries key_dim"]:

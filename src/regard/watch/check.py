@@ -74,7 +74,12 @@ def checked(caught: Caught, held: Held, index: int) -> Check:
         return Check(None, note="dropout")
     if not caught.output.numel() or not caught.key.shape[2]:
         return Check(None, note="empty")
-    rows = _sampled(caught.query.shape[2], index, caught.query.device)
+    device = caught.query.device
+    with torch.autocast(device.type, enabled=False):
+        return _compared(caught, held, _sampled(caught.query.shape[2], index, device))
+
+
+def _compared(caught: Caught, held: Held, rows: Tensor | slice) -> Check:
     weights, comparable = _rows(held, caught, rows)
     value = caught.value.to(weights.dtype)
     batch, heads, count, num_keys = weights.shape

@@ -3,14 +3,14 @@
 import sys
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from regard.attention.arguments import autocasted
 from regard.hf.use import CROSS
-from regard.matrix import AttentionMatrix
 from regard.patterns import everyone
 from regard.patterns.narrowed import narrowed
 from regard.patterns.padding import Padding
@@ -111,20 +111,27 @@ class Watcher:
         with torch.no_grad(), unseen():
             caught: Caught | None = None
             try:
-                caught = read()
+                caught = _as_computed(read())
                 call = self._understood(noted, caught)
             except Exception as error:  # noqa: BLE001
                 # Whatever it is: a model must not fail because somebody looks at it.
-                weights = None if caught is None else caught.weights
-                call = self._own(noted, weights) if weights is not None else None
-                call = call or self._call(noted, problem=str(error).split("\n")[0])
-        self._calls.append(call)
+                if caught is not None and caught.weights is not None:
+                    call = self._own(noted, caught.weights)
+                else:
+                    call = self._call(noted, problem=str(error).split("\n")[0])
+            self._add(call)
 
     def catch_weights(self, weights: Tensor) -> None:
         noted = self._noted("softmax", None)
         if noted is not None:
             with torch.no_grad(), unseen():
-                self._calls.append(self._own(noted, weights))
+                self._add(self._own(noted, weights))
+
+    def _add(self, call: Call) -> None:
+        """Add a call to the others, and compute what is wanted of it."""
+        if self._options.reductions is not None and not call.problem:
+            call.summarize(self._options.reductions)
+        self._calls.append(call)
 
     def _noted(self, kernel: str, module: nn.Module | None) -> _Noted | None:
         """Return who made a call, or None if it isn't wanted."""
@@ -147,9 +154,6 @@ class Watcher:
             return self._own(noted, caught.weights)
         if noted.cross is None:
             noted.cross = _is_cross(held)
-        results: tuple[Any, ...] = ()
-        if self._options.reductions is not None:
-            results = held.matrix().summarize(*self._options.reductions, progress=False)
         return self._call(
             noted,
             sizes=_sizes(caught),
@@ -157,8 +161,7 @@ class Watcher:
             dtype=caught.query.dtype,
             check=check,
             pattern=held.pattern,
-            results=results,
-            held=self._kept(noted, held) if self._options.reductions is None else None,
+            held=self._kept(noted, held) if self._options.reductions is None else held,
         )
 
     def _held(self, noted: _Noted, caught: Caught) -> Held:
@@ -221,21 +224,15 @@ class Watcher:
     def _own(self, noted: _Noted, weights: Tensor) -> Call:
         """Return a call of which weights are known, because somebody wrote them down."""
         weights = weights.detach()
-        results: tuple[Any, ...] = ()
-        held: Tensor | None = None
-        if self._options.reductions is not None:
-            matrix = AttentionMatrix.from_weights(weights)
-            results = matrix.summarize(*self._options.reductions, progress=False)
-        else:
-            held = keep(weights, always_copy=self._options.copy, offload=self._options.offload)
+        if self._options.reductions is None:
+            weights = keep(weights, always_copy=self._options.copy, offload=self._options.offload)
         return self._call(
             noted,
             sizes=Sizes(*weights.shape),
             key_heads=weights.shape[1],
             dtype=weights.dtype,
             check=_OWN_WEIGHTS,
-            results=results,
-            held=held,
+            held=weights,
         )
 
     def _call(
@@ -262,6 +259,12 @@ class Watcher:
             check=check,
             **more,
         )
+
+
+def _as_computed(caught: Caught) -> Caught:
+    """Return a call with its tensors in the type that autocast gives them."""
+    query, key, value = autocasted(caught.query, caught.key, caught.value)
+    return replace(caught, query=query, key=key, value=value)
 
 
 def _sizes(caught: Caught) -> Sizes:

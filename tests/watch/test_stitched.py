@@ -1,0 +1,444 @@
+"""Generated texts: the calls of prompt and steps, joined, are those of one pass over all tokens."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
+
+import regard
+import regard.hf
+from regard.matrix import Entropy
+from regard.models import TextDecoder
+from regard.watch import Overwritten, Seen
+from tests.watch.zoo import BART, BATCH, T5, ZOO, Kind, made, text, tokens
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
+
+NEW, PROMPT = 14, 12
+"""More than a window, both, so that keys are dropped between prompt and end."""
+
+LAYERS = 2
+WRITERS = {
+    "Llama": transformers.LlamaForCausalLM,
+    "GPT-2": transformers.GPT2LMHeadModel,
+    "Mistral": transformers.MistralForCausalLM,
+    "Gemma 3": transformers.Gemma3ForCausalLM,
+    "gpt-oss": transformers.GptOssForCausalLM,
+    "Gemma 2": transformers.Gemma2ForCausalLM,
+}
+TRANSLATORS = {
+    "T5": (transformers.T5ForConditionalGeneration, {**T5, "decoder_start_token_id": 0}),
+    "BART": (transformers.BartForConditionalGeneration, BART),
+}
+
+
+def writer(name: str, attention: str | None = None) -> Any:
+    model = made(Kind(WRITERS[name], ZOO[name].config, text), attention)
+    return never_ending(model)
+
+
+def translator(name: str) -> Any:
+    kind, options = TRANSLATORS[name]
+    config = getattr(transformers, f"{name.capitalize() if name == 'BART' else name}Config")
+    return never_ending(made(Kind(kind, config(**options), text)))
+
+
+def never_ending(model: Any) -> Any:
+    model.generation_config.eos_token_id = None
+    model.generation_config.pad_token_id = 2
+    model.generation_config.forced_eos_token_id = None
+    return model
+
+
+def padded(side: str, length: int) -> Tensor:
+    """Return which tokens are there, [batch, length]: all, or fewer of the later sequences."""
+    counts = torch.tensor([length, length - 4, 3] if side == "left" else [length] * BATCH)
+    return (torch.arange(length) >= length - counts[:, None]).long()
+
+
+def generate(
+    model: Any, prompt: Tensor, there: Tensor, *, new: int = NEW, **options: Any
+) -> Tensor:
+    options = {"max_new_tokens": new, "do_sample": False, "disable_compile": True, **options}
+    return model.generate(prompt, attention_mask=there, **options)
+
+
+def longer(there: Tensor, length: int) -> Tensor:
+    return torch.cat([there, there.new_ones(len(there), length - there.shape[1])], dim=1)
+
+
+def whole(model: Any, written: Tensor, there: Tensor) -> Seen:
+    """Watch one pass over all tokens that were fed to the model."""
+    fed = written[:, :-1]
+    there = longer(there, fed.shape[1])
+    # As generate() counts them.
+    positions = (there.cumsum(dim=1) - 1).clamp(min=0)
+    with regard.watch(model) as seen, torch.no_grad():
+        model(fed, attention_mask=there, position_ids=positions, use_cache=False)
+    return seen
+
+
+def same_rows(found: Seen, expected: Seen, there: Tensor | None = None) -> None:
+    """Compare all rows but those of padding, where kernels differ on what they are."""
+    assert [call.module for call in found] == [call.module for call in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert (one.looks, one.queries, one.keys) == (other.looks, other.queries, other.keys)
+        weights, others = one.matrix.dense(), other.matrix.dense()
+        if there is not None:
+            rows = longer(there, weights.shape[2]).bool()
+            weights, others = (x.transpose(1, 2)[rows] for x in (weights, others))
+        torch.testing.assert_close(weights, others, rtol=0, atol=1e-5)
+
+
+@pytest.fixture
+def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], str]:
+    """Register an attention with transformers for the time of a test, and return its name."""
+
+    def register(function: Callable[..., Any]) -> str:
+        monkeypatch.setitem(AttentionInterface._global_mapping, "own", function)
+        monkeypatch.setitem(AttentionMaskInterface._global_mapping, "own", sdpa_mask)
+        return "own"
+
+    return register
+
+
+class TestGenerate:
+    @pytest.mark.parametrize("padding", ["none", "left"])
+    @pytest.mark.parametrize("cache", ["dynamic", "static"])
+    @pytest.mark.parametrize("name", WRITERS)
+    def test_as_one_pass(self, name: str, cache: str, padding: str) -> None:
+        model = writer(name)
+        prompt, there = tokens(length=PROMPT), padded(padding, PROMPT)
+        expected = generate(model, prompt, there, cache_implementation=cache)
+        with regard.watch(model) as seen:
+            written = generate(model, prompt, there, cache_implementation=cache)
+        assert torch.equal(written, expected)
+        assert written.shape == (BATCH, PROMPT + NEW)
+        assert len(seen) == LAYERS * NEW
+        seen.verify()
+        stitched = seen.stitched()
+        stitched.verify()
+        assert [call.index for call in stitched] == list(range(LAYERS))
+        same_rows(stitched, whole(model, written, there), there)
+
+    @pytest.mark.parametrize("offload", [None, "cpu"])
+    @pytest.mark.parametrize("keep", ["tensors", "copies"])
+    @pytest.mark.parametrize("name", ["Llama", "Mistral"])
+    def test_however_it_is_kept(self, name: str, keep: str, offload: str | None) -> None:
+        model = writer(name)
+        prompt, there = tokens(length=PROMPT), padded("left", PROMPT)
+        with regard.watch(model, keep=keep, offload=offload, check=False) as seen:
+            written = generate(model, prompt, there)
+        same_rows(seen.stitched(), whole(model, written, there), there)
+
+    @pytest.mark.parametrize("cache", ["dynamic", "static"])
+    @pytest.mark.parametrize("name", ["Llama", "Mistral", "Gemma 2"])
+    @pytest.mark.parametrize("length", [1, 2])
+    def test_short_prompts(self, length: int, name: str, cache: str) -> None:
+        model = writer(name)
+        prompt, there = tokens(length=length), torch.ones(BATCH, length, dtype=torch.long)
+        with regard.watch(model) as seen:
+            written = generate(model, prompt, there, cache_implementation=cache)
+        same_rows(seen.stitched(), whole(model, written, there))
+
+    @pytest.mark.parametrize("name", ["eager", "regard"])
+    @pytest.mark.parametrize("writes", ["Llama", "Mistral"])
+    def test_other_kernels(self, writes: str, name: str) -> None:
+        model = writer(writes, "eager")
+        if name == "regard":
+            regard.hf.use(model)
+        prompt, there = tokens(length=PROMPT), padded("left", PROMPT)
+        with regard.watch(model) as seen:
+            written = generate(model, prompt, there)
+        assert {call.kernel for call in seen} == {name}
+        same_rows(seen.stitched(), whole(writer(writes), written, there), there)
+
+    @pytest.mark.parametrize("parts", [(10, 1, 1, 5, 1, 6), (1, 10, 3), (3, 9, 9, 2), (23, 1)])
+    @pytest.mark.parametrize("name", WRITERS)
+    def test_in_chunks(self, name: str, parts: tuple[int, ...]) -> None:
+        model = writer(name)
+        fed, past, done = tokens(length=sum(parts)), None, 0
+        with regard.watch(model) as seen, torch.no_grad():
+            for part in parts:
+                chunk = fed[:, done : done + part]
+                past = model(chunk, past_key_values=past, use_cache=True).past_key_values
+                done += part
+        with regard.watch(model) as expected, torch.no_grad():
+            model(fed, use_cache=False)
+        seen.verify()
+        assert len(seen) == LAYERS * len(parts)
+        same_rows(seen.stitched(), expected)
+
+    @pytest.mark.parametrize("padding", ["none", "left"])
+    @pytest.mark.parametrize("positions", ["learned", "rotary", "alibi", "relative"])
+    @pytest.mark.parametrize("window", [None, 5])
+    def test_our_decoder(self, positions: str, padding: str, window: int | None) -> None:
+        torch.manual_seed(0)
+        near = regard.causal() if window is None else regard.causal() & regard.window(before=window)
+        decoder = TextDecoder(
+            50, 24, LAYERS, 4, num_key_heads=2, positions=positions, pattern=near
+        ).eval()
+        for parameter in decoder.parameters():
+            nn.init.normal_(parameter, std=0.3)
+        prompt, there = tokens(length=PROMPT), padded(padding, PROMPT)
+        starts = PROMPT - there.sum(dim=1) if padding == "left" else None
+        with regard.watch(decoder) as seen:
+            written = decoder.generate(prompt, NEW, starts=starts)
+        with regard.watch(decoder) as expected:
+            decoder(written[:, :-1], starts=starts)
+        assert len(seen) == LAYERS * NEW
+        same_rows(seen.stitched(), expected, there)
+        for call, matrix in zip(
+            seen.stitched(), decoder.matrices(written[:, :-1], starts=starts), strict=True
+        ):
+            rows = longer(there, PROMPT + NEW - 1).bool()
+            weights, others = (x.dense().transpose(1, 2)[rows] for x in (call.matrix, matrix))
+            torch.testing.assert_close(weights, others, rtol=0, atol=1e-5)
+
+    @pytest.mark.parametrize("padding", ["none", "left", "right"])
+    @pytest.mark.parametrize("cache", ["dynamic", "static"])
+    @pytest.mark.parametrize("name", TRANSLATORS)
+    def test_two_languages(self, name: str, cache: str, padding: str) -> None:
+        model = translator(name)
+        source, there = tokens(length=PROMPT), padded("left", PROMPT)
+        there = {"none": torch.ones_like(there), "left": there, "right": there.flip(1)}[padding]
+        expected_text = generate(model, source, there, cache_implementation=cache)
+        with regard.watch(model) as seen:
+            written = generate(model, source, there, cache_implementation=cache)
+        assert torch.equal(written, expected_text)
+        with regard.watch(model) as expected, torch.no_grad():
+            model(source, attention_mask=there, decoder_input_ids=written[:, :-1], use_cache=False)
+        stitched = seen.stitched()
+        stitched.verify()
+        decoder = [call for call in stitched if "decoder" in call.module]
+        assert [call.looks for call in decoder] == ["self", "cross"] * LAYERS
+        assert {call.queries for call in decoder} == {NEW}
+        assert {call.keys for call in decoder if call.looks == "cross"} == {PROMPT}
+        encoder = [n for n, call in enumerate(stitched) if "encoder" in call.module]
+        # Rows of padding in the source aren't compared.
+        same_rows(Seen([stitched[n] for n in encoder]), Seen([expected[n] for n in encoder]), there)
+        rest = [n for n in range(len(stitched)) if n not in encoder]
+        same_rows(Seen([stitched[n] for n in rest]), Seen([expected[n] for n in rest]))
+
+
+class TestTexts:
+    @pytest.mark.parametrize("second", ["another", "the same", "longer", "shorter"])
+    @pytest.mark.parametrize("name", ["Llama", "Mistral", "Gemma 3"])
+    def test_two_in_one_block(self, name: str, second: str) -> None:
+        model = writer(name)
+        one = tokens(length=PROMPT)
+        two = {
+            "another": tokens(6, PROMPT),
+            "the same": one,
+            "longer": tokens(length=PROMPT + 3),
+            "shorter": tokens(6, 4),
+        }[second]
+        written = []
+        with regard.watch(model) as seen:
+            for prompt in (one, two):
+                written.append(generate(model, prompt, torch.ones_like(prompt)))
+        stitched = seen.stitched()
+        assert len(stitched) == 2 * LAYERS
+        for number, (prompt, final) in enumerate(zip((one, two), written, strict=True)):
+            mine = stitched[number * LAYERS : (number + 1) * LAYERS]
+            same_rows(mine, whole(model, final, torch.ones_like(prompt)))
+
+    @pytest.mark.parametrize("name", TRANSLATORS)
+    def test_two_translations(self, name: str) -> None:
+        model = translator(name)
+        written, sources = [], [tokens(length=PROMPT), tokens(6, PROMPT)]
+        with regard.watch(model) as seen:
+            for source in sources:
+                written.append(generate(model, source, torch.ones_like(source)))
+        stitched = seen.stitched()
+        with regard.watch(model) as expected, torch.no_grad():
+            for source, final in zip(sources, written, strict=True):
+                model(source, decoder_input_ids=final[:, :-1], use_cache=False)
+        by_module = [sorted(x, key=lambda call: call.module) for x in (stitched, expected)]
+        same_rows(*(Seen(calls) for calls in by_module))
+
+    @pytest.mark.parametrize("name", ["Llama", "ALBERT", "BERT", "T5"])
+    def test_without_generation_nothing_is_joined(self, name: str) -> None:
+        kind = ZOO[name]
+        model = made(kind)
+        with regard.watch(model) as seen, torch.no_grad():
+            model(**kind.inputs("none"))
+            model(**{**kind.inputs("none"), "input_ids": tokens(9)})
+        stitched = seen.stitched()
+        assert [call.module for call in stitched] == [call.module for call in seen]
+        for call, other in zip(stitched, seen, strict=True):
+            assert (call.index, repr(call)) == (other.index, repr(other))
+            assert torch.equal(call.matrix.dense(), other.matrix.dense())
+
+    def test_batches_of_different_sizes(self) -> None:
+        model = writer("Llama")
+        with regard.watch(model) as seen:
+            for count in (3, 1):
+                prompt = tokens(length=PROMPT)[:count]
+                generate(model, prompt, torch.ones_like(prompt), new=3)
+        assert [call.batch for call in seen.stitched()] == [3] * LAYERS + [1] * LAYERS
+
+    def test_texts_in_turn(self) -> None:
+        """Two caches, and a token for each in turn: it can't be told which text goes on."""
+        model = writer("Llama")
+        pasts: list[Any] = [None, None]
+        with regard.watch(model) as seen, torch.no_grad():
+            for step in range(3):
+                for number in range(2):
+                    chunk = tokens(20 + number, 3)[:, step : step + 1]
+                    past = model(chunk, past_key_values=pasts[number], use_cache=True)
+                    pasts[number] = past.past_key_values
+        with pytest.raises(ValueError, match=r"earlier keys that are not those of the call before"):
+            seen.stitched()
+
+    def test_nothing(self) -> None:
+        assert len(Seen([]).stitched()) == 0
+
+
+class TestMemory:
+    @pytest.mark.parametrize("cache", ["dynamic", "static"])
+    @pytest.mark.parametrize("name", ["Llama", "GPT-2"])
+    def test_keys_are_kept_once(self, name: str, cache: str) -> None:
+        model = writer(name)
+        prompt, new = tokens(length=PROMPT), 40
+        with regard.watch(model) as seen:
+            generate(model, prompt, torch.ones_like(prompt), new=new, cache_implementation=cache)
+        for layer in range(LAYERS):
+            calls = seen[layer::LAYERS]
+            assert len({call.module for call in calls}) == 1
+            kept = {s.data_ptr(): s.nbytes() for s in (c.key.untyped_storage() for c in calls)}
+            one = calls[0].key[:, :, :1].numel() * torch.float32.itemsize
+            assert sum(kept.values()) <= (PROMPT + new) * one
+            # Each has as many as it had, and a query each.
+            if cache == "dynamic":
+                assert [call.key.shape[2] for call in calls] == [PROMPT + n for n in range(new)]
+            queries = {s.data_ptr(): s.nbytes() for s in (c.query.untyped_storage() for c in calls)}
+            size = calls[0].query[:, :, :1].numel() * torch.float32.itemsize
+            assert sum(queries.values()) == (PROMPT + new - 1) * size
+
+    def test_keys_of_the_source_are_kept_once(self) -> None:
+        model = translator("BART")
+        source = tokens(length=PROMPT)
+        with regard.watch(model) as seen:
+            generate(model, source, torch.ones_like(source))
+        calls = [call for call in seen if call.looks == "cross"]
+        assert len(calls) == LAYERS * NEW
+        assert len({call.key.data_ptr() for call in calls}) == LAYERS
+
+    def test_a_window_keeps_no_more_than_itself(self) -> None:
+        model = writer("Mistral")
+        prompt = tokens(length=PROMPT)
+        with regard.watch(model) as seen:
+            generate(model, prompt, torch.ones_like(prompt), new=40)
+        window = ZOO["Mistral"].config.sliding_window
+        assert all(call.key.untyped_storage().nbytes() <= window * BATCH * 2 * 8 * 4
+                   for call in seen[LAYERS:])  # fmt: skip
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("cache", ["dynamic", "static"])
+    def test_beam_search(self, cache: str) -> None:
+        model = writer("Llama")
+        prompt = tokens(length=PROMPT)
+        with regard.watch(model) as seen:
+            generate(
+                model, prompt, torch.ones_like(prompt), num_beams=4, cache_implementation=cache
+            )
+        seen.verify()
+        with pytest.raises(ValueError, match=r"the cache was reordered, as beam search does"):
+            seen.stitched()
+
+    def test_reductions(self) -> None:
+        model = writer("Llama")
+        prompt = tokens(length=PROMPT)
+        with regard.watch(model, keep=[Entropy()]) as seen:
+            generate(model, prompt, torch.ones_like(prompt))
+        rule = r"^call 0 \(model.layers.0.self_attn\) can't be joined .* were not kept$"
+        with pytest.raises(ValueError, match=rule):
+            seen.stitched()
+
+    def test_calls_that_were_not_understood(self, register: Callable[..., str]) -> None:
+        def attention(*arguments: Any, **options: Any) -> Any:
+            output, weights = step_by_step(*arguments, **options)
+            return output[..., 1:], weights
+
+        class Caller(nn.Module):
+            is_causal = True
+
+            def forward(self, x: Tensor) -> Tensor:
+                found = AttentionInterface().get_interface(register(attention), attention)
+                return found(self, x, x, x, None, scaling=1.0)[0]
+
+        model = Caller()
+        with regard.watch(model) as seen:
+            model(torch.ones(1, 2, 3, 4))
+        with pytest.raises(ValueError, match=r"^call 0 \(the model\) can't be joined"):
+            seen.stitched()
+
+    @pytest.mark.parametrize("wrong", [0, 3, NEW - 1])
+    def test_one_wrong_step(self, wrong: int, register: Callable[..., str]) -> None:
+        done = {"calls": 0}
+
+        def attention(module: Any, *arguments: Any, **options: Any) -> Any:
+            output, weights = step_by_step(module, *arguments, **options)
+            if module.layer_idx == 1:
+                output = output * 1.1 if done["calls"] == wrong else output
+                done["calls"] += 1
+            return output, weights
+
+        model = writer("Llama", register(attention))
+        prompt = tokens(length=PROMPT)
+        with regard.watch(model) as seen:
+            generate(model, prompt, torch.ones_like(prompt))
+        assert [call.index for call in seen if not call.check.passed] == [wrong * LAYERS + 1]
+        stitched = seen.stitched()
+        assert [call.check.passed for call in stitched] == [True, False]
+        rule = r"^call 1 \(model.layers.1.self_attn\), computed by own, returned something else"
+        with pytest.raises(RuntimeError, match=rule):
+            stitched.verify()
+
+    def test_keys_that_were_written_over(self) -> None:
+        """A model that changes its queries in place after the call."""
+
+        class Rude(nn.Module):
+            def forward(self, query: Tensor, past: Tensor, rude: bool) -> Tensor:
+                output = F.scaled_dot_product_attention(query, past, past)
+                if rude:
+                    query.zero_()
+                return output
+
+        x = torch.randn(1, 2, 8, 4, generator=torch.Generator().manual_seed(0))
+        for rude in (False, True):
+            model = Rude()
+            with regard.watch(model) as seen:
+                model(x[:, :, :6].clone(), x[:, :, :6].clone(), rude)
+                for step in (7, 8):
+                    model(x[:, :, step - 1 : step].clone(), x[:, :, :step].clone(), rude)
+            if rude:
+                with pytest.raises(Overwritten, match="wrote over"):
+                    _ = seen.stitched()[0].matrix
+            else:
+                assert seen.stitched()[0].matrix.shape == (1, 2, 8, 8)
+
+
+def step_by_step(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any
+) -> tuple[Tensor, Tensor | None]:
+    """Compute attention as transformers wants it."""
+    groups = query.shape[1] // key.shape[1]
+    key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    output = F.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        is_causal=mask is None and query.shape[2] > 1,
+        scale=options["scaling"],
+    )
+    return output.transpose(1, 2), None
