@@ -9,7 +9,10 @@ from regard.attention import attend, attend_with_lse
 from regard.hf.masks import PatternMask
 from regard.patterns import Pattern, causal, given
 from regard.patterns.narrowed import narrowed
+from regard.positions import Bias
+from regard.positions import given as given_bias
 from regard.positions import softcap as capped
+from regard.positions.joined import joined
 
 LAYER_PATTERN = "regard_pattern"
 """The attribute in which a module keeps the pattern of its layer."""
@@ -62,8 +65,6 @@ def attention(
     pattern, bias, first_query = _meaning(attention_mask, query, key, bool(looks_back))
     if position_bias is not None:
         bias = position_bias if bias is None else bias + position_bias
-    if softcap is not None and bias is not None:
-        raise ValueError("softcap can't be had together with numbers that are added to the scores")
     own = getattr(module, LAYER_PATTERN, None)
     if own is not None:
         _check_placed(own, attention_mask, query.shape[2], key.shape[2])
@@ -71,7 +72,7 @@ def attention(
         pattern = attention_mask.narrowed(own) if known else narrowed(pattern, own)
     options: dict[str, Any] = {
         "pattern": pattern,
-        "bias": bias if softcap is None else capped(softcap),
+        "bias": bias if softcap is None else _capped(softcap, bias, first_query),
         "scale": scaling,
         "dropout": dropout,
         "positions": first_query,
@@ -108,6 +109,15 @@ def _meaning(
         return given(mask[:, 0] if mask.shape[0] > 1 else mask[0, 0]), None, None
     bias = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, -torch.inf)
     return None, bias, None
+
+
+def _capped(bound: float, added: Tensor | None, first_query: int | None) -> Bias | None:
+    """Return what a bound does to scores, and numbers that are added behind it."""
+    if added is None:
+        return capped(bound)
+    behind = added.shape[3] - added.shape[2]
+    first_row = behind if first_query is None else first_query
+    return joined(capped(bound), given_bias(added, first_query=first_row))
 
 
 def _check_placed(own: Pattern, mask: Tensor | None, num_queries: int, num_keys: int) -> None:
