@@ -19,6 +19,7 @@ import regard
 import regard.hf
 from regard.models import ImageEncoder, TextDecoder, TextEncoder
 from regard.watch import Seen
+from regard.watch.held import HeldWeights
 from tests.models.cases import lively
 from tests.watch.zoo import LENGTH, ZOO, admitted, made, picture, real, tokens
 
@@ -64,7 +65,7 @@ def compared(seen: Seen, expected: dict[str, list[Tensor]], inputs: dict[str, Te
             assert not gaps.isnan().any()
             worst, count = max(worst, gaps.max().item()), count + 1
     assert count == len(seen)
-    own = all(isinstance(call.held, Tensor) for call in seen)
+    own = all(isinstance(call.held, HeldWeights) for call in seen)
     kernels = ", ".join(sorted({call.kernel for call in seen}))
     return Found(len(seen), kernels, "its weights" if own else "queries and keys", worst)
 

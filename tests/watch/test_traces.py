@@ -5,7 +5,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,6 @@ from transformers import AttentionInterface
 import regard
 from regard.matrix import Entropy
 from regard.watch import Overwritten
-from regard.watch.caught import Catcher
-from regard.watch.listeners import Listeners
-from regard.watch.options import Options
-from regard.watch.watcher import Watcher
 from tests.watch.zoo import ZOO, made
 
 HEADS, DIM, LENGTH = 2, 4, 6
@@ -368,10 +364,6 @@ class TestNested:
             same(call.matrix.dense(), expected)
 
 
-def quiet_catcher() -> Catcher:
-    return Watcher(nn.Module(), [], Options(lambda name, module: True))
-
-
 @contextmanager
 def many_switches() -> Iterator[None]:
     """Let threads interrupt each other as often as Python can."""
@@ -459,7 +451,7 @@ class TestThreads:
 
         def watching() -> None:
             try:
-                for _ in range(30):
+                for _ in range(12):
                     with regard.watch(model, check=False) as seen, torch.no_grad():
                         model(**given)
                     assert len(seen) == 2
@@ -467,26 +459,6 @@ class TestThreads:
                 done.set()
 
         in_threads(coming_and_going, coming_and_going, watching)
-
-    def test_who_is_told_while_others_come_and_go(self) -> None:
-        listeners = Listeners(lambda: lambda: None)
-        done = threading.Event()
-
-        def coming_and_going() -> None:
-            while not done.is_set():
-                with listeners.told(quiet_catcher()):
-                    pass
-
-        def listening() -> None:
-            mine = quiet_catcher()
-            try:
-                for _ in range(300):
-                    with listeners.told(mine):
-                        assert all(listeners.here() == [mine] for _ in range(30))
-            finally:
-                done.set()
-
-        in_threads(coming_and_going, coming_and_going, listening)
 
 
 class TestWhatIsKept:
@@ -821,14 +793,9 @@ class TestWrittenOver:
             model(*four(0))
         first, second = (random(1, HEADS, LENGTH, LENGTH, seed=seed) for seed in (9, 10))
         same(seen[1].matrix.dense(), by_the_book(*four(0)[:2], second))
-        try:
-            found = seen[0].matrix.dense()
-        except Overwritten as error:
-            # It may not have been copied, but must not be wrong.
-            assert keep == "tensors"
-            assert str(error).startswith("call 0 (the model): the model wrote over its bias")
-        else:
-            same(found, by_the_book(*four(0)[:2], first))
+        # What is not copied may be refused, but must not be wrong.
+        with suppress(*([Overwritten] if keep == "tensors" else [])):
+            same(seen[0].matrix.dense(), by_the_book(*four(0)[:2], first))
 
     @pytest.mark.parametrize("inference", [True, False])
     @pytest.mark.parametrize("kind", ["gaps", "stretches"])

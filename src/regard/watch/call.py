@@ -13,7 +13,7 @@ from regard.matrix import AttentionMatrix
 from regard.matrix.reduction import AnyReduction
 from regard.patterns import Pattern
 from regard.watch.check import Check
-from regard.watch.held import Held, Overwritten
+from regard.watch.held import Held, HeldWeights, Overwritten
 
 
 @dataclass(eq=False, kw_only=True)
@@ -52,7 +52,7 @@ class Call:
     results: tuple[Any, ...] = ()
     problem: str = ""
     pattern: Pattern | None = None
-    held: Held | Float[Tensor, "batch heads queries keys"] | None = None
+    held: Held | HeldWeights | None = None
 
     @cached_property
     def matrix(self) -> AttentionMatrix:
@@ -62,10 +62,9 @@ class Call:
             ValueError: it was not kept, or the call was not understood.
             Overwritten: the model has written over its queries or keys since.
         """
-        if isinstance(self.held, Tensor):
-            return AttentionMatrix.from_weights(self.held)
+        held = self.held if isinstance(self.held, HeldWeights) else self._held
         try:
-            return self._held.matrix()
+            return held.matrix()
         except Overwritten as error:
             raise Overwritten(f"{self}: {error}") from None
 
@@ -92,7 +91,7 @@ class Call:
             return self.held
         if self.problem:
             raise ValueError(f"{self} was not understood: {self.problem}")
-        if isinstance(self.held, Tensor):
+        if isinstance(self.held, HeldWeights):
             raise ValueError(f"{self} is known by its weights alone: it has no more than a matrix")
         raise ValueError(
             f"{self} has let its queries and keys go: watch the model with "

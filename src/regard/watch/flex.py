@@ -60,8 +60,13 @@ class BlockPattern(Pattern):
             batch = torch.zeros_like(batch)
         head = torch.zeros_like(batch)
         shape = torch.broadcast_shapes(batch.shape, query.shape, key.shape)
-        found = self.blocks.mask_mod(batch, head, query - self.first_query, key)
-        return torch.as_tensor(found, device=key.device).expand(shape)
+        row = query - self.first_query
+        found = torch.as_tensor(self.blocks.mask_mod(batch, head, row, key), device=key.device)
+        # A block that isn't listed is left out, and in a full one nobody asks.
+        height, width = self.blocks.BLOCK_SIZE
+        place = (batch, row // height, key // width)
+        some, full = (x.mask.to(key.device)[place] for x in (self._some, self._full))
+        return (some & (full | found)).expand(shape)
 
     def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
         height, width = self.blocks.BLOCK_SIZE
@@ -97,7 +102,17 @@ class Modified:
     relative = False
     batch_size = None
     num_heads = None
-    tensors = ()
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What the two functions hold on to."""
+        held = [
+            thing
+            for function in (self.score, self.mask)
+            if inspect.isfunction(function)
+            for thing in inspect.getclosurevars(function).nonlocals.values()
+        ]
+        return tuple(thing for thing in held if isinstance(thing, Tensor))
 
     def adjust(
         self,
@@ -148,6 +163,8 @@ def _read(
 ) -> Caught:
     """Say in our words what flex_attention was given."""
     first_query = key.shape[2] - query.shape[2]
+    # With a mask, keys may be the same for all sequences.
+    key, value = (x.expand(len(query), -1, -1, -1) for x in (key, value))
     pattern, by_head = (None, None) if block_mask is None else meaning(block_mask, first_query)
     return Caught(
         kernel="flex_attention",

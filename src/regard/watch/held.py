@@ -1,6 +1,7 @@
 """What is kept of a call, so that its matrix can be looked into later."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -128,6 +129,23 @@ class Held:
         )
 
 
+class HeldWeights:
+    """Weights that were written down.
+
+    Args:
+        weights: [batch, heads, queries, keys].
+    """
+
+    def __init__(self, weights: Float[Tensor, "batch heads queries keys"]) -> None:
+        self.weights = weights
+        self._unchanged = _Unchanged("weights", weights)
+
+    def matrix(self) -> AttentionMatrix:
+        """Return the attention matrix; raise `Overwritten` as `Held.matrix` does."""
+        self._unchanged.check()
+        return AttentionMatrix.from_weights(self.weights)
+
+
 def keep(tensor: Tensor, *, always_copy: bool, offload: str | None) -> Tensor:
     """Return a tensor that can be kept.
 
@@ -142,14 +160,18 @@ def keep(tensor: Tensor, *, always_copy: bool, offload: str | None) -> Tensor:
     return tensor if offload is None else tensor.to(offload)
 
 
-def keep_bias(bias: Bias | None, *, offload: str | None) -> Bias | None:
-    """Return a bias that can be kept: what is learned may be learned on."""
+def keep_bias(bias: Bias | None, keep_tensor: Callable[[Tensor], Tensor]) -> Bias | None:
+    """Return a bias that can be kept: what is learned may be learned on.
+
+    Args:
+        bias: the bias.
+        keep_tensor: returns a tensor that can be kept.
+    """
     if isinstance(bias, Joined):
-        first, second = (keep_bias(part, offload=offload) for part in (bias.first, bias.second))
-        return joined(first, second)
-    if isinstance(bias, Given) and offload is not None:
-        return Given(bias.values.detach().to(offload), bias.first_query)
+        return joined(*(keep_bias(part, keep_tensor) for part in (bias.first, bias.second)))
+    if isinstance(bias, Given):
+        return Given(keep_tensor(bias.values), bias.first_query)
     if isinstance(bias, nn.Module):
         copied = copy.deepcopy(bias)
-        return copied if offload is None else copied.to(offload)
+        return copied.to(keep_tensor(bias.tensors[0]).device) if bias.tensors else copied
     return bias

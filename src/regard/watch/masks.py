@@ -78,7 +78,11 @@ class Masks:
         return meaning
 
     def forget(self) -> None:
-        """Let the masks go that were kept in order to know them again."""
+        """Let the masks go that were kept in order to know them again.
+
+        A mask that is written over is noticed, except in inference mode. There, masks must be
+        forgotten before that may have happened.
+        """
         self._latest.clear()
 
     def _understood(self, mask: Tensor, sizes: Sizes, *, cross: bool) -> Meaning:
@@ -93,21 +97,24 @@ class Masks:
                 placed = Spans(*rows, sizes.keys).named(sizes.batch, cross=cross)
                 if placed is not None:
                     return Meaning(placed.pattern, None, placed.first_query)
-            return self._once(allowed.expand(-1, sizes.queries, sizes.keys), sizes)
+            return self._once(allowed, sizes)
         if mask.dtype == torch.bool:
             # A pattern is the same for all heads, so this one is numbers.
             mask = torch.zeros_like(mask, dtype=torch.float32).masked_fill(~mask, -torch.inf)
-        return self._once(mask.expand(-1, -1, sizes.queries, sizes.keys), sizes)
+        return self._once(mask, sizes)
 
     def _once(self, mask: Tensor, sizes: Sizes) -> Meaning:
         """Return the meaning of a mask that is kept, the same for all that are equal."""
+        shape = (*mask.shape[:-2], sizes.queries, sizes.keys)
         for kept, meaning in self._kept:
-            same = (kept.dtype, kept.device, kept.shape) == (mask.dtype, mask.device, mask.shape)
-            if same and torch.equal(kept, mask):
+            same = (kept.dtype, kept.device, kept.shape) == (mask.dtype, mask.device, shape)
+            if same and torch.equal(kept, mask.expand(shape)):
                 return meaning
+        with torch.inference_mode(False):
+            # The model may write over its own.
+            mask = mask.clone().expand(shape)
         if mask.dtype == torch.bool:
-            pattern = given(mask if len(mask) > 1 else mask[0])
-            meaning = Meaning(pattern, None, sizes.behind)
+            meaning = Meaning(given(mask if len(mask) > 1 else mask[0]), None, sizes.behind)
         else:
             bias = given_bias(mask, first_query=sizes.behind)
             meaning = Meaning(everyone(), bias, sizes.behind)

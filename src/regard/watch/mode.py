@@ -86,7 +86,7 @@ class Mode(TorchFunctionMode):
     ) -> Any:
         before = self._num_heads
         self._num_heads = args[1] if len(args) > 1 else options["num_heads"]
-        self._catcher.cross = query is not key
+        self._catcher.cross = _memory(query) != _memory(key)
         try:
             with self:
                 return _multi_head_attention_forward(query, key, value, *args, **options)
@@ -100,6 +100,11 @@ class Mode(TorchFunctionMode):
         if len(shape) == 3 and self._num_heads is not None:
             batch_and_heads = (-1, self._num_heads)
         self._catcher.catch_weights(weights.reshape(*batch_and_heads, *shape[-2:]))
+
+
+def _memory(tensor: Tensor) -> tuple[object, ...]:
+    """Return what tells tensors apart, for which PyTorch makes new names on the way."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
 def _sdpa(
@@ -117,8 +122,8 @@ def _sdpa(
     """Say in our words what scaled_dot_product_attention was given."""
     if query.is_nested:
         raise ValueError("nested tensors can't be looked into")
-    leading = query.shape[:-3]
-    if attn_mask is not None and attn_mask.dim() > 4:
+    leading = output.shape[:-3]
+    if attn_mask is not None and attn_mask.dim() > 3 and len(leading) > 1:
         attn_mask = attn_mask.expand(*leading, *attn_mask.shape[-3:]).flatten(end_dim=-4)
     query, key, value, output = (_with_four_axes(x, leading) for x in (query, key, value, output))
     if attn_mask is not None and attn_mask.dim() == 3 and len(leading) == 0:

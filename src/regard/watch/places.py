@@ -13,10 +13,14 @@ class Places(AbstractContextManager["Places"]):
 
     Args:
         model: the model. It has hooks for as long as this is entered.
+
+    Attributes:
+        num_runs: how often the model has begun to run.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._names = {module: name for name, module in named_modules(model)}
+        self.num_runs = 0
         self._running: list[nn.Module] = []
         self._thread = threading.get_ident()
         self._hooks = ExitStack()
@@ -46,6 +50,7 @@ class Places(AbstractContextManager["Places"]):
 
     def _begin(self, module: nn.Module, arguments: Any) -> None:
         if threading.get_ident() == self._thread:
+            self.num_runs += not self._running
             self._running.append(module)
 
     def _end(self, module: nn.Module, arguments: Any, output: Any) -> None:

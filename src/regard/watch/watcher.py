@@ -21,7 +21,7 @@ from regard.watch import interface
 from regard.watch.call import Call
 from regard.watch.caught import Caught
 from regard.watch.check import Check, checked
-from regard.watch.held import Held, Room, keep, keep_bias
+from regard.watch.held import Held, HeldWeights, Room, keep, keep_bias
 from regard.watch.internals import is_backward, is_on_top, unseen
 from regard.watch.masks import Masks, Sizes
 from regard.watch.mode import Mode
@@ -57,7 +57,7 @@ class Watcher:
         self._places, self._masks = Places(model), Masks()
         self._latest: dict[str, Held] = {}
         self._biases: dict[nn.Module, tuple[list[int], Bias | None]] = {}
-        self._quiet = 0
+        self._quiet = self._num_runs = 0
         self._mode = Mode(self)
         self._compiled = any(_is_compiled(module) for module in model.modules())
         self._entered = ExitStack()
@@ -110,6 +110,9 @@ class Watcher:
         # What is computed here is nothing that anybody watches.
         with torch.no_grad(), unseen():
             caught: Caught | None = None
+            if self._num_runs != self._places.num_runs:
+                self._num_runs = self._places.num_runs
+                self._masks.forget()
             try:
                 caught = _as_computed(read())
                 call = self._understood(noted, caught)
@@ -118,7 +121,8 @@ class Watcher:
                 if caught is not None and caught.weights is not None:
                     call = self._own(noted, caught.weights)
                 else:
-                    call = self._call(noted, problem=str(error).split("\n")[0])
+                    reason = str(error).split("\n")[0] or type(error).__name__
+                    call = self._call(noted, problem=reason)
             self._add(call)
 
     def catch_weights(self, weights: Tensor) -> None:
@@ -170,10 +174,13 @@ class Watcher:
         sizes = _sizes(caught)
         meaning = self._masks.read(caught.mask, sizes, cross=noted.cross is True)
         positions = meaning.first_query if caught.first_query is None else caught.first_query
-        added = caught.added
-        if added is not None:
-            assert isinstance(positions, int)
-            numbers = added.detach().expand(-1, -1, sizes.queries, -1)[..., : sizes.keys]
+        if isinstance(positions, Tensor) and bool((positions.diff() == 1).all()):
+            positions = int(positions[0])
+        added: Bias | None = None
+        if caught.added is not None:
+            if isinstance(positions, Tensor):
+                raise ValueError("numbers are added to scores of queries that stand here and there")
+            numbers = caught.added.detach().expand(-1, -1, sizes.queries, -1)[..., : sizes.keys]
             added = given(numbers, first_query=positions)
         known = None if isinstance(meaning.pattern, Everyone) else meaning.pattern
         pattern = narrowed(known, caught.pattern)
@@ -190,15 +197,13 @@ class Watcher:
 
     def _kept(self, noted: _Noted, held: Held) -> Held:
         """Return what is kept of a call, in memory that may be kept."""
-        copy, offload = self._options.copy, self._options.offload
         # A cache is written to again and again.
-        cached = held.num_keys != held.query.shape[2]
-        key = keep(held.key, always_copy=copy or cached, offload=offload)
-        sinks = None if held.sinks is None else keep(held.sinks, always_copy=True, offload=offload)
+        key = self._keep_tensor(held.key, copy=held.num_keys != held.query.shape[2])
+        sinks = None if held.sinks is None else self._keep_tensor(held.sinks, copy=True)
         before = self._latest.get(noted.module)
         grown = before is not None and before.room.grow(key, before.used)
         kept = Held(
-            keep(held.query, always_copy=copy, offload=offload),
+            self._keep_tensor(held.query),
             before.room if before is not None and grown else Room(key),
             held.num_keys,
             held.pattern,
@@ -210,14 +215,18 @@ class Watcher:
         self._latest[noted.module] = kept
         return kept
 
+    def _keep_tensor(self, tensor: Tensor, *, copy: bool = False) -> Tensor:
+        always = copy or self._options.copy
+        return keep(tensor, always_copy=always, offload=self._options.offload)
+
     def _kept_bias(self, bias: Bias | None) -> Bias | None:
         """Return a bias to keep, the same for all calls for as long as it stays the same."""
         if not isinstance(bias, nn.Module):
-            return keep_bias(bias, offload=self._options.offload)
+            return keep_bias(bias, self._keep_tensor)
         versions = [tensor._version for tensor in bias.tensors]
         latest = self._biases.get(bias)
         if latest is None or latest[0] != versions:
-            latest = (versions, keep_bias(bias, offload=self._options.offload))
+            latest = (versions, keep_bias(bias, self._keep_tensor))
             self._biases[bias] = latest
         return latest[1]
 
@@ -225,14 +234,14 @@ class Watcher:
         """Return a call of which weights are known, because somebody wrote them down."""
         weights = weights.detach()
         if self._options.reductions is None:
-            weights = keep(weights, always_copy=self._options.copy, offload=self._options.offload)
+            weights = self._keep_tensor(weights)
         return self._call(
             noted,
             sizes=Sizes(*weights.shape),
             key_heads=weights.shape[1],
             dtype=weights.dtype,
             check=_OWN_WEIGHTS,
-            held=weights,
+            held=HeldWeights(weights),
         )
 
     def _call(

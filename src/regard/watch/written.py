@@ -65,9 +65,12 @@ class Written:
 
     def follow(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
         """Run one of the functions that are followed."""
-        result = function(*arguments, **options)
         if not self._is_known(arguments):
-            return result
+            return function(*arguments, **options)
+        if function is F.dropout and options.get("inplace", len(arguments) > 3 and arguments[3]):
+            assert self._weights is not None
+            self._weights = self._weights.clone()
+        result = function(*arguments, **options)
         if function in _PRODUCTS:
             weights = self._weights
             self.forget()
