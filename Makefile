@@ -11,7 +11,7 @@ help:
 	@echo "make bench   run the benchmarks"
 	@echo "make ci      check from nothing, in new environments, as CI does"
 
-# One after another even under -j: the tests measure time and memory.
+# One after another even under -j: some tests measure time and memory.
 .NOTPARALLEL:
 check: lint types imports test doctest slow
 
@@ -26,7 +26,7 @@ imports:
 	@.ci/step "lint-imports" lint-imports --no-logo
 
 test:
-	@.ci/step "fast tests" python -m pytest -q -m "not slow"
+	@OMP_NUM_THREADS=1 .ci/step "fast tests" python -m pytest -q -m "not slow" -n auto --dist loadfile
 
 doctest:
 	@.ci/step "doctests" python -m pytest -q --doctest-modules src/regard

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 OPTIONAL = ("fastapi", "matplotlib", "pandas", "ray", "transformers", "zarr")
 
 LIST_OPTIONAL = f"""
@@ -25,6 +27,8 @@ def test_import_loads_no_optional_dependency(run_python: Callable[..., str]) -> 
     assert run_python("-c", LIST_OPTIONAL).split() == []
 
 
+# It measures time, so nothing may run beside it.
+@pytest.mark.slow
 def test_import_takes_little_longer_than_torch(run_python: Callable[..., str]) -> None:
     runs = [run_python("-c", TIME_IMPORTS).split() for _ in range(5)]
     torch_seconds = min(float(run[0]) for run in runs)

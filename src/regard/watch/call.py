@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -14,6 +14,8 @@ from regard.matrix.reduction import AnyReduction
 from regard.patterns import Pattern
 from regard.watch.check import Check
 from regard.watch.held import Held, HeldWeights, Overwritten
+
+Kept = TypeVar("Kept", Held, HeldWeights)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -62,11 +64,9 @@ class Call:
             ValueError: it was not kept, or the call was not understood.
             Overwritten: the model has written over its queries or keys since.
         """
-        held = self.held if isinstance(self.held, HeldWeights) else self._held
-        try:
-            return held.matrix()
-        except Overwritten as error:
-            raise Overwritten(f"{self}: {error}") from None
+        if isinstance(self.held, HeldWeights):
+            return self._intact(self.held).matrix()
+        return self.parts.matrix()
 
     def summarize(self, reductions: Sequence[AnyReduction]) -> None:
         """Compute reductions as the results of the call, and let go what it is made of."""
@@ -78,17 +78,23 @@ class Call:
     @property
     def query(self) -> Float[Tensor, "batch heads queries key_dim"]:
         """The queries."""
-        return self._held.query
+        return self.parts.query
 
     @property
     def key(self) -> Float[Tensor, "batch key_heads keys key_dim"]:
         """The keys."""
-        return self._held.key
+        return self.parts.key
 
     @property
-    def _held(self) -> Held:
+    def parts(self) -> Held:
+        """Queries and keys, and all else that the matrix is made of.
+
+        Raises:
+            ValueError: they were not kept, or the call was not understood.
+            Overwritten: the model has written over them since.
+        """
         if isinstance(self.held, Held):
-            return self.held
+            return self._intact(self.held)
         if self.problem:
             raise ValueError(f"{self} was not understood: {self.problem}")
         if isinstance(self.held, HeldWeights):
@@ -97,6 +103,14 @@ class Call:
             f"{self} has let its queries and keys go: watch the model with "
             'keep="tensors" to have them, or look at its results'
         )
+
+    def _intact(self, held: Kept) -> Kept:
+        """Return what was kept, unless it was written over."""
+        try:
+            held.check()
+        except Overwritten as error:
+            raise Overwritten(f"{self}: {error}") from None
+        return held
 
     def __str__(self) -> str:
         return f"call {self.index} ({self.module or 'the model'})"

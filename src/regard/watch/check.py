@@ -39,6 +39,11 @@ class Check:
         return None if self.measured is None else self.measured.item()
 
     @property
+    def is_nan(self) -> bool:
+        """Whether a row that was compared is NaN."""
+        return self.gap is not None and math.isnan(self.gap)
+
+    @property
     def passed(self) -> bool | None:
         """Whether the two agree; None if they were not compared."""
         # A NaN is no agreement.
@@ -47,7 +52,7 @@ class Check:
     def __str__(self) -> str:
         if self.gap is None:
             return self.note
-        if math.isnan(self.gap):
+        if self.is_nan:
             return "✗ NaN"
         return f"{'✓' if self.passed else '✗'} {self.gap:.0e}"
 

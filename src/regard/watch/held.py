@@ -36,7 +36,7 @@ class Room:
         theirs = key[:, :, :used]
         if mine.dtype != theirs.dtype or mine.device != theirs.device:
             return False
-        if not torch.equal(mine, theirs):
+        if self._unchanged.changed or not torch.equal(mine, theirs):
             return False
         self.key, self._unchanged = key, _Unchanged("keys", key)
         return True
@@ -53,8 +53,12 @@ class _Unchanged:
         self._name, self._tensor = name, tensor
         self._version = None if tensor.is_inference() else tensor._version
 
+    @property
+    def changed(self) -> bool:
+        return self._version is not None and self._tensor._version != self._version
+
     def check(self) -> None:
-        if self._version is not None and self._tensor._version != self._version:
+        if self.changed:
             raise Overwritten(
                 f"the model wrote over its {self._name} after the call, in the same memory; "
                 'watch it with keep="copies"'
@@ -103,6 +107,11 @@ class Held:
             return self.positions
         return torch.arange(self.positions, self.positions + self.query.shape[2])
 
+    def check(self) -> None:
+        """Raise `Overwritten` if the model has written over what was kept."""
+        for part in (*self._unchanged, self.room):
+            part.check()
+
     @property
     def used(self) -> int:
         """How many keys there were when the call was made; there may have been room for more."""
@@ -111,13 +120,7 @@ class Held:
         return min(self.num_keys, self.positions + self.query.shape[2])
 
     def matrix(self) -> AttentionMatrix:
-        """Return the attention matrix.
-
-        Raises:
-            Overwritten: the model has written over what was kept.
-        """
-        for part in (*self._unchanged, self.room):
-            part.check()
+        """Return the attention matrix."""
         return AttentionMatrix(
             self.query,
             self.key,
@@ -140,9 +143,12 @@ class HeldWeights:
         self.weights = weights
         self._unchanged = _Unchanged("weights", weights)
 
-    def matrix(self) -> AttentionMatrix:
-        """Return the attention matrix; raise `Overwritten` as `Held.matrix` does."""
+    def check(self) -> None:
+        """Raise `Overwritten` if the model has written over them."""
         self._unchanged.check()
+
+    def matrix(self) -> AttentionMatrix:
+        """Return the attention matrix."""
         return AttentionMatrix.from_weights(self.weights)
 
 

@@ -20,6 +20,6 @@ def is_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-def is_on_top(mode: TorchFunctionMode) -> bool:
-    """Say whether a function mode is the first to see a call."""
-    return torch.overrides._get_current_function_mode() is mode
+def modes() -> list[TorchFunctionMode]:
+    """Return the function modes of this thread; the last one is the first to see a call."""
+    return torch.overrides._get_current_function_mode_stack()

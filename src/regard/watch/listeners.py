@@ -28,12 +28,13 @@ class Listeners:
         with self._lock:
             if not self._all:
                 self._end = self._begin()
-            self._all.append(entry)
+            # A new list: other threads may be reading the old one.
+            self._all = [*self._all, entry]
         try:
             yield
         finally:
             with self._lock:
-                self._all.remove(entry)
+                self._all = [one for one in self._all if one is not entry]
                 if not self._all and self._end is not None:
                     self._end()
                     self._end = None

@@ -62,7 +62,7 @@ class Masks:
             sizes: those of the call.
             cross: whether the keys are those of another sequence.
         """
-        if mask is None:
+        if mask is None or 0 in (sizes.batch, sizes.queries, sizes.keys):
             return Meaning(everyone(), None, sizes.behind)
         if isinstance(mask, PatternMask):
             return Meaning(mask.pattern, None, mask.first_query)

@@ -14,6 +14,7 @@ from regard.attention import attend, attend_with_lse
 from regard.patterns import Pattern, causal
 from regard.positions import Bias
 from regard.watch.caught import Catcher, Caught
+from regard.watch.internals import modes
 from regard.watch.written import FOLLOWED, SOFTMAX, Written
 
 
@@ -84,15 +85,18 @@ class Mode(TorchFunctionMode):
     def _multi_head_attention(
         self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **options: Any
     ) -> Any:
-        before = self._num_heads
-        self._num_heads = args[1] if len(args) > 1 else options["num_heads"]
-        self._catcher.cross = _memory(query) != _memory(key)
+        # The others who watch don't see this call, only what is in it.
+        watching = [self, *(mode for mode in modes() if isinstance(mode, Mode))]
+        before = [mode._num_heads for mode in watching]
+        for mode in watching:
+            mode._num_heads = args[1] if len(args) > 1 else options["num_heads"]
+            mode._catcher.cross = _memory(query) != _memory(key)
         try:
             with self:
                 return _multi_head_attention_forward(query, key, value, *args, **options)
         finally:
-            self._num_heads = before
-            self._catcher.cross = None
+            for mode, number in zip(watching, before, strict=True):
+                mode._num_heads, mode._catcher.cross = number, None
 
     def _write_down(self, weights: Tensor) -> None:
         shape = weights.shape

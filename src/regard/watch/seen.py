@@ -49,8 +49,9 @@ class Seen(Sequence[Call]):
             some = ", ".join(modules[:3]) + (", …" if len(modules) > 3 else "")
             raise KeyError(f"no call of {which!r} was seen; calls were made by {some}")
         numbers = ", ".join(str(call.index) for call in found[:3])
+        numbers += ", …" if len(found) > 3 else ""
         raise KeyError(
-            f"{which} made {len(found)} calls ({numbers}, …): choose one by its number, or join "
+            f"{which} made {len(found)} calls ({numbers}): choose one by its number, or join "
             "those of a generated text with stitched()"
         )
 
@@ -68,7 +69,7 @@ class Seen(Sequence[Call]):
         gap = first.check.gap
         if first.problem:
             reason = f"was not understood: {first.problem}"
-        elif gap is not None and gap != gap:
+        elif first.check.is_nan:
             reason = "returned NaN in a row that was compared"
         else:
             reason = (

@@ -78,6 +78,9 @@ class Spans:
         for candidate in candidates:
             if self._equal(candidate.first, candidate.last):
                 return candidate.placed
+        if self.first.shape[1] == 1 and not cross and int(stop.max()) < self.num_keys:
+            # One query, and room behind it: that everyone may look would hide where it stands.
+            candidates.append(candidates.pop(0))
         for candidate in candidates:
             if self._equal(candidate.first.maximum(start), candidate.last.minimum(stop - 1)):
                 pattern, first_query = candidate.placed

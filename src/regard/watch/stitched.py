@@ -7,7 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.patterns import given
+from regard.patterns import Pattern, given
+from regard.patterns.causal import Causal
+from regard.patterns.pattern import Both
 from regard.positions import Bias
 from regard.positions import given as given_bias
 from regard.positions.given import Given
@@ -33,7 +35,11 @@ def stitched(calls: Sequence[Call]) -> list[Call]:
     latest: dict[str, _Chain] = {}
     for call in calls:
         chain = latest.get(call.module)
-        if chain is None or not chain.continues(call):
+        if chain is not None and not chain.continues(call):
+            # Another text has begun, for the other modules too.
+            latest.clear()
+            chain = None
+        if chain is None:
             chain = latest[call.module] = _Chain(call)
             chains.append(chain)
         else:
@@ -74,7 +80,8 @@ class _Chain:
         held, before = _held(call), self.parts[-1][0]
         new = 0 if call.looks == "cross" else call.queries
         dropped = self.num_keys + new - held.used
-        if held.query.shape[:2] == before.query.shape[:2] and dropped >= 0:
+        # If all were dropped, nothing says that it goes on.
+        if held.query.shape[:2] == before.query.shape[:2] and 0 <= dropped < self.num_keys:
             if held.room is before.room and not dropped:
                 return True
             mine = torch.cat(self.new_keys, dim=2)[:, :, dropped:]
@@ -129,7 +136,9 @@ class _Chain:
         """Return who may look at whom in the whole text."""
         batch, held = self.first.batch, self.parts[0][0]
         first_query = self.num_keys - sum(one.query.shape[2] for one, _ in self.parts)
-        alike = all(one.pattern == held.pattern and not dropped for one, dropped in self.parts)
+        alike = _looks_back(held.pattern) and all(
+            one.pattern == held.pattern and not dropped for one, dropped in self.parts
+        )
         if alike and held.positions == first_query and self.first.looks == "self":
             return Placed(held.pattern, first_query)
         rows: list[tuple[Tensor, Tensor]] = []
@@ -176,9 +185,16 @@ class _Chain:
         return given_bias(whole, first_query=first_query)
 
 
+def _looks_back(pattern: Pattern) -> bool:
+    """Say whether no query may look at keys behind its place, so that later keys change nothing."""
+    if isinstance(pattern, Both):
+        return _looks_back(pattern.first) or _looks_back(pattern.second)
+    return isinstance(pattern, Causal)
+
+
 def _held(call: Call) -> Held:
     if isinstance(call.held, Held):
-        return call.held
+        return call.parts
     raise ValueError(f"{call} can't be joined to others: its queries and keys were not kept")
 
 

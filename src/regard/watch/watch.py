@@ -21,7 +21,7 @@ def watch(
     model: nn.Module,
     *,
     where: Where | Iterable[str | int] | None = None,
-    keep: str | Sequence[AnyReduction] = "tensors",
+    keep: str | AnyReduction | Sequence[AnyReduction] = "tensors",
     check: bool = True,
     offload: str | None = None,
 ) -> Generator[Seen]:

@@ -22,7 +22,7 @@ from regard.watch.call import Call
 from regard.watch.caught import Caught
 from regard.watch.check import Check, checked
 from regard.watch.held import Held, HeldWeights, Room, keep, keep_bias
-from regard.watch.internals import is_backward, is_on_top, unseen
+from regard.watch.internals import is_backward, modes, unseen
 from regard.watch.masks import Masks, Sizes
 from regard.watch.mode import Mode
 from regard.watch.options import Options
@@ -93,7 +93,7 @@ class Watcher:
     def quiet(self) -> Generator[None]:
         self._quiet += 1
         # Without the mode, nothing is slower, and what was compiled without it fits.
-        on_top = is_on_top(self._mode)
+        on_top = modes()[-1:] == [self._mode]
         if on_top:
             self._mode.__exit__(None, None, None)
         try:
@@ -154,7 +154,7 @@ class Watcher:
     def _understood(self, noted: _Noted, caught: Caught) -> Call:
         held = self._held(noted, caught)
         check = checked(caught, held, len(self._calls)) if self._options.check else _NOT_ASKED_FOR
-        if caught.weights is not None and check.passed is False:
+        if caught.weights is not None and check.passed is False and not check.is_nan:
             return self._own(noted, caught.weights)
         if noted.cross is None:
             noted.cross = _is_cross(held)
