@@ -13,36 +13,13 @@ import regard
 import regard.hf
 from regard.hf.masks import PatternMask, mask
 from regard.patterns import Pattern
+from tests import small
+from tests.small import BART, EXPERTS, T5, with_strong_biases
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
 
-# Large weights, so that attention is far from uniform.
-SIZES = {
-    "num_hidden_layers": 3,
-    "vocab_size": 50,
-    "hidden_size": 24,
-    "num_attention_heads": 4,
-    "intermediate_size": 36,
-    "initializer_range": 0.3,
-    "bos_token_id": 0,
-    "eos_token_id": None,
-    "pad_token_id": 2,
-}
-GROUPED = {**SIZES, "num_key_value_heads": 2, "head_dim": 8}
-EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
-BART = {
-    "d_model": 28,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 31,
-    "decoder_ffn_dim": 31,
-    "init_std": 0.3,
-    "vocab_size": 50,
-    "pad_token_id": 2,
-}
-T5 = {"d_model": 28, "num_layers": 2, "vocab_size": 50, "num_heads": 4, "d_kv": 8, "d_ff": 31}
+SIZES = {**small.SIZES, "num_hidden_layers": 3}
+GROUPED = {**small.GROUPED, "num_hidden_layers": 3}
 
 DECODERS = {
     "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig(**GROUPED)),
@@ -73,13 +50,7 @@ OTHERS = {
 def made(kind: Any, config: Any) -> Any:
     torch.manual_seed(3)
     model = kind._from_config(config, attn_implementation="eager").eval()
-    for module in model.modules():
-        # T5 starts with weights that depend on its sizes, and with a small bias.
-        if isinstance(module, nn.Embedding) and module.embedding_dim == 4:
-            nn.init.normal_(module.weight)
-        if hasattr(module, "sinks"):
-            nn.init.normal_(module.sinks)
-    return model
+    return with_strong_biases(model)
 
 
 def tokens(batch: int = 3, length: int = 40) -> Tensor:

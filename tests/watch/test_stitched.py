@@ -16,7 +16,8 @@ import regard.hf
 from regard.matrix import Entropy
 from regard.models import TextDecoder
 from regard.watch import Overwritten, Seen
-from tests.watch.zoo import BART, BATCH, T5, ZOO, Kind, made, text, tokens
+from tests.small import BART, T5
+from tests.watch.zoo import BATCH, ZOO, Kind, made, text, tokens
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
 

@@ -11,40 +11,13 @@ from typing import Any
 
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import Tensor
+
+from tests.small import BART, EXPERTS, GROUPED, SIZES, T5, with_strong_biases
 
 BATCH, LENGTH = 3, 23
 LENGTHS = (23, 16, 5)
 
-# Large weights, so that attention is far from uniform.
-SIZES = {
-    "num_hidden_layers": 2,
-    "vocab_size": 50,
-    "hidden_size": 24,
-    "num_attention_heads": 4,
-    "intermediate_size": 36,
-    "initializer_range": 0.3,
-    "bos_token_id": 0,
-    "eos_token_id": None,
-    "pad_token_id": 2,
-}
-GROUPED = {**SIZES, "num_key_value_heads": 2, "head_dim": 8}
-BART = {
-    "d_model": 28,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 31,
-    "decoder_ffn_dim": 31,
-    "init_std": 0.3,
-    "vocab_size": 50,
-    "pad_token_id": 2,
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-    "decoder_start_token_id": 0,
-}
-T5 = {"d_model": 28, "num_layers": 2, "vocab_size": 50, "num_heads": 4, "d_kv": 8, "d_ff": 31}
 PICTURE = {"image_size": 24, "patch_size": 4}
 _HIDDEN = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
 HIDDEN = {name: SIZES[name] for name in _HIDDEN}
@@ -171,9 +144,7 @@ ZOO = {
     ),
     "gpt-oss": Kind(
         transformers.GptOssModel,
-        transformers.GptOssConfig(
-            **GROUPED, num_local_experts=2, num_experts_per_tok=1, sliding_window=9
-        ),
+        transformers.GptOssConfig(**GROUPED, **EXPERTS, sliding_window=9),
         text,
         note="sinks, sliding window",
     ),
@@ -279,13 +250,7 @@ def made(kind: Kind, attention: str | None = None) -> Any:
     torch.manual_seed(3)
     chosen = {} if attention is None else {"attn_implementation": attention}
     model = kind.model._from_config(copy.deepcopy(kind.config), **chosen).eval()
-    for module in model.modules():
-        # T5 starts with weights that depend on its sizes, and with a small bias.
-        if isinstance(module, nn.Embedding) and module.embedding_dim == 4:
-            nn.init.normal_(module.weight)
-        if hasattr(module, "sinks"):
-            nn.init.normal_(module.sinks)
-    return model
+    return with_strong_biases(model)
 
 
 def admitted(kind: Kind, side: str) -> dict[str, list[Tensor]]:
