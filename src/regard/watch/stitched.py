@@ -84,9 +84,9 @@ class _Chain:
         if held.query.shape[:2] == before.query.shape[:2] and 0 <= dropped < self.num_keys:
             if held.room is before.room and not dropped:
                 return True
-            mine = torch.cat(self.new_keys, dim=2)[:, :, dropped:]
-            theirs = held.key[:, :, : held.used - new]
-            if mine.shape == theirs.shape and torch.equal(mine, theirs):
+            if torch.equal(
+                self._latest(self.num_keys - dropped), held.key[:, :, : held.used - new]
+            ):
                 return True
         if held.used == call.queries or call.looks == "cross":
             return False
@@ -94,6 +94,17 @@ class _Chain:
             f"{call} looks at {held.used - call.queries} earlier keys that are not those of the "
             "call before: the cache was reordered, as beam search does, or cut"
         )
+
+    def _latest(self, count: int) -> Float[Tensor, "batch key_heads keys key_dim"]:
+        """Return the keys that came last."""
+        parts: list[Tensor] = []
+        missing = count
+        for keys in reversed(self.new_keys):
+            parts.append(keys)
+            missing -= keys.shape[2]
+            if missing <= 0:
+                break
+        return torch.cat(parts[::-1], dim=2)[:, :, -count:]
 
     def add(self, call: Call) -> None:
         """Add a call that goes on with the text."""
