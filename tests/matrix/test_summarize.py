@@ -29,8 +29,8 @@ from regard.matrix import (
     TopKeys,
     View,
     accumulate,
+    progress,
 )
-from regard.matrix import summarize as summarizing
 from regard.matrix import tiles as tiling
 from regard.patterns import Pattern, causal, everyone, strided, window
 from tests.attention.cases import case_of
@@ -317,7 +317,7 @@ def in_terminal(patch: pytest.MonkeyPatch) -> Terminal:
 @pytest.fixture
 def long_work(monkeypatch: pytest.MonkeyPatch) -> AttentionMatrix:
     """Return a matrix of many tiles, which takes long by a short measure."""
-    monkeypatch.setattr(summarizing, "_SOON", 0.0)
+    monkeypatch.setattr(progress, "SOON", 0.0)
     monkeypatch.setattr(tiling, "_ROWS", 7)
     monkeypatch.setattr(tiling, "_CPU_CHUNK", 499)
     return matrix_of(case_of(queries=67))

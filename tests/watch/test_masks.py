@@ -259,6 +259,23 @@ def test_queries_stand_where_the_mask_says(
     assert meaning.first_query == first_query
 
 
+@pytest.mark.parametrize(
+    ("pattern", "expected", "first_query"),
+    [
+        (padding([3, 4]), "padding([3, 4])", 8),
+        (padding([4, 4]), "causal()", 3),
+        (padding([3, 9]), "padding([3, 9])", 8),
+    ],
+    ids=str,
+)
+def test_one_query_with_room_behind_it(pattern: Pattern, expected: str, first_query: int) -> None:
+    """It stands where its keys end, if they all end there; else nothing says where."""
+    sizes = Sizes(2, HEADS, 1, 9)
+    meaning = read(pattern.allows(range(8, 9), range(9)).reshape(2, 1, 1, 9), sizes)
+    assert repr(meaning.pattern) == expected
+    assert meaning.first_query == first_query
+
+
 def test_no_mask_lets_everyone_look() -> None:
     meaning = Masks().read(None, Sizes(2, HEADS, 3, 7), cross=False)
     assert repr(meaning.pattern) == "everyone()"

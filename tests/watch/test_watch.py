@@ -815,3 +815,23 @@ class TestWhose:
 def nothing_registered() -> Iterator[None]:
     yield
     assert "own" not in AttentionInterface._global_mapping
+
+
+def test_values_are_kept_if_asked_for() -> None:
+    model = nn.TransformerEncoderLayer(WIDTH, nhead=HEADS, batch_first=True).eval()
+    tokens = torch.randn(2, 7, WIDTH)
+    with regard.watch(model, values=True) as seen:
+        model(tokens)
+    call = seen[0]
+    assert call.value.shape == call.key.shape
+    weight, bias = model.self_attn.in_proj_weight[-WIDTH:], model.self_attn.in_proj_bias[-WIDTH:]
+    expected = F.linear(tokens, weight, bias).unflatten(2, (HEADS, -1)).transpose(1, 2)
+    assert torch.allclose(call.value, expected, atol=1e-6)
+
+
+def test_values_that_were_not_kept() -> None:
+    model = nn.TransformerEncoderLayer(WIDTH, nhead=HEADS, batch_first=True).eval()
+    with regard.watch(model) as seen:
+        model(torch.randn(2, 7, WIDTH))
+    with pytest.raises(ValueError, match="watch the model with values=True"):
+        _ = seen[0].value

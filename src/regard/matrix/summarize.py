@@ -1,20 +1,16 @@
 """Several reductions in one pass over a matrix."""
 
-import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from regard.matrix.progress import progressing
 from regard.matrix.reduction import AnyReduction
 from regard.matrix.result import Result
 from regard.matrix.source import Fact
 from regard.matrix.tiles import BUDGET, Tile, tiles
 from regard.matrix.view import View
-
-_SOON = 2.0
-"""A progress bar is shown for what has taken so many seconds and isn't finished."""
 
 
 def accumulate(
@@ -37,9 +33,8 @@ def accumulate(
         states = [reduction.start(view) for reduction in reductions]
         facts: set[Fact] = {fact for reduction in reductions for fact in reduction.facts}
         found = tiles(view, facts, budget)
-        if progress is not False:
-            found = _with_progress(found, view, always=progress is True)
-        for tile in found:
+        rows = view.sizes[0] * view.sizes[1] * view.sizes[2]
+        for tile in progressing(found, "rows of attention", rows, progress, _rows):
             for number, reduction in enumerate(reductions):
                 states[number] = reduction.update(states[number], tile)
     return states
@@ -58,46 +53,6 @@ def summarize(
     return tuple(reduction.finish(state) for reduction, state in pairs)
 
 
-def _with_progress(found: Iterator[Tile], view: View, *, always: bool) -> Iterator[Tile]:
-    """Yield the tiles, and show how far they are if that takes long."""
-    started = time.monotonic()
-    done, total = 0, view.sizes[0] * view.sizes[1] * view.sizes[2]
-    for tile in found:
-        yield tile
-        done += _rows(tile)
-        if always or time.monotonic() - started > _SOON:
-            break
-    else:
-        return
-    progress = _bar(always)
-    if progress is None:
-        yield from found
-        return
-    with progress:
-        task = progress.add_task("rows of attention", total=total, completed=done)
-        for tile in found:
-            yield tile
-            progress.advance(task, _rows(tile))
-        progress.update(task, completed=total)
-
-
 def _rows(tile: Tile) -> int:
     batch, heads, rows, _ = tile.weights.shape
     return batch * heads * rows
-
-
-def _bar(always: bool) -> Any:
-    """Return a progress bar, or None where nobody would see one."""
-    try:
-        from rich.console import Console
-        from rich.progress import Progress
-    except ImportError as error:
-        if always:
-            raise ImportError(
-                'a progress bar needs rich: pip install "regard[progress]"'
-            ) from error
-        return None
-    console = Console(file=sys.stderr)
-    if not always and not (console.is_terminal or console.is_jupyter):
-        return None
-    return Progress(console=console, transient=console.is_terminal)

@@ -86,6 +86,18 @@ class Call:
         return self.parts.key
 
     @property
+    def value(self) -> Float[Tensor, "batch key_heads keys value_dim"]:
+        """The values.
+
+        Raises:
+            ValueError: they were not kept.
+        """
+        value = self.parts.value
+        if value is None:
+            raise ValueError(f"{self} has let its values go: watch the model with values=True")
+        return value
+
+    @property
     def parts(self) -> Held:
         """Queries and keys, and all else that the matrix is made of.
 

@@ -1,8 +1,8 @@
 """FlexAttention: its calls caught, and its functions of a pair as patterns and biases."""
 
 import inspect
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType
@@ -18,7 +18,7 @@ from regard.patterns import Cover, Pattern
 from regard.patterns.cover import Span
 from regard.patterns.given import Given
 from regard.positions.joined import joined
-from regard.watch.caught import Catcher, Caught
+from regard.watch.caught import Caught
 from regard.watch.listeners import Listeners
 
 Modifier = Callable[..., Any]
@@ -179,13 +179,6 @@ def _read(
     )
 
 
-@contextmanager
-def told(catcher: Catcher) -> Generator[None]:
-    """Tell somebody of the calls of flex_attention in this thread."""
-    with _listeners.told(catcher):
-        yield
-
-
 original = FunctionType(
     flex_attention.__code__, flex_attention.__globals__, argdefs=flex_attention.__defaults__
 )
@@ -221,10 +214,7 @@ def _looked_on(*args: Any, **options: Any) -> Any:
 @torch.compiler.disable
 def look_away() -> ExitStack:
     """Let everybody look away; return what ends that."""
-    quiet = ExitStack()
-    for catcher in reversed(_listeners.here()):
-        quiet.enter_context(catcher.quiet())
-    return quiet
+    return _listeners.look_away()
 
 
 @torch.compiler.disable
@@ -241,3 +231,5 @@ def tell(output: Any, args: Sequence[Any], options: Mapping[str, Any]) -> None:
 
 
 _listeners = Listeners(_begin)
+told = _listeners.told
+"""Tell somebody of the calls of flex_attention in this thread."""

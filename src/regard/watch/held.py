@@ -78,6 +78,7 @@ class Held:
         scale: the factor on the scores; 1/√key_dim if None.
         sinks: a score for each head that takes its share of every row, [heads].
         positions: where the first query stands, or where each one does.
+        value: [batch, key_heads, keys, value_dim], if values are kept.
     """
 
     query: Float[Tensor, "batch heads queries key_dim"]
@@ -88,12 +89,15 @@ class Held:
     scale: float | None
     sinks: Float[Tensor, "heads"] | None
     positions: int | Int[Tensor, "queries"]
+    value: Float[Tensor, "batch key_heads keys value_dim"] | None = None
     _unchanged: list[_Unchanged] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         added = () if self.bias is None else self.bias.tensors
         self._unchanged = [_Unchanged("queries", self.query)]
         self._unchanged += [_Unchanged("bias", tensor) for tensor in added]
+        if self.value is not None:
+            self._unchanged.append(_Unchanged("values", self.value))
 
     @property
     def key(self) -> Float[Tensor, "batch key_heads keys key_dim"]:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -37,10 +37,9 @@ def _begin() -> Callable[[], None]:
 
     def get_interface(self: Any, name: str, default: Callable[..., Any]) -> Callable[..., Any]:
         function = original(self, name, default)
-        catchers = _listeners.here()
-        if not catchers or torch.compiler.is_compiling():
+        if not _listeners.here() or torch.compiler.is_compiling():
             return function
-        return partial(_look_on, catchers, name or "eager", function)
+        return partial(_look_on, name or "eager", function)
 
     interface.get_interface = get_interface
     return partial(setattr, interface, "get_interface", original)
@@ -50,7 +49,6 @@ _listeners = Listeners(_begin)
 
 
 def _look_on(
-    catchers: list[Catcher],
     kernel: str,
     function: Callable[..., Any],
     module: nn.Module,
@@ -60,12 +58,10 @@ def _look_on(
     attention_mask: Tensor | None = None,
     **options: Any,
 ) -> Any:
-    with ExitStack() as quiet:
-        for catcher in reversed(catchers):
-            quiet.enter_context(catcher.quiet())
+    with _listeners.look_away():
         output = function(module, query, key, value, attention_mask, **options)
     read = partial(_read, kernel, module, query, key, value, attention_mask, output, **options)
-    for catcher in catchers:
+    for catcher in _listeners.here():
         catcher.catch(kernel, module, read)
     return output
 

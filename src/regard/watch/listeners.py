@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from regard.watch.caught import Catcher
 
@@ -43,3 +43,10 @@ class Listeners:
         """Return who is told of the calls of this thread, the latest last."""
         thread = threading.get_ident()
         return [catcher for one, catcher in self._all if one == thread]
+
+    def look_away(self) -> ExitStack:
+        """Let everybody in this thread look away; return what ends that."""
+        with ExitStack() as quiet:
+            for catcher in reversed(self.here()):
+                quiet.enter_context(catcher.quiet())
+            return quiet.pop_all()

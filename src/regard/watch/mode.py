@@ -1,5 +1,6 @@
 """The functions of torch that are watched, whoever calls them."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import FunctionType
@@ -30,6 +31,9 @@ _multi_head_attention_forward = FunctionType(
     {**vars(F), "has_torch_function": _has_torch_function},
     argdefs=F.multi_head_attention_forward.__defaults__,
 )
+
+
+_SIGNATURE = inspect.signature(F.multi_head_attention_forward)
 
 
 class Mode(TorchFunctionMode):
@@ -63,16 +67,16 @@ class Mode(TorchFunctionMode):
         # torch.compile follows this line into the function, and leaves the others out.
         if torch.compiler.is_compiling() or not self._catcher.looks:
             return func(*args, **options)
-        if func in (F.scaled_dot_product_attention, F.multi_head_attention_forward):
-            return self._watched[func](*args, **options)
         return self._watched[func](func, args, options)
 
     def forget(self) -> None:
         """Let go what was remembered of the latest call."""
         self._written.forget()
 
-    def _scaled_dot_product_attention(self, *args: Any, **options: Any) -> Tensor:
-        output = F.scaled_dot_product_attention(*args, **options)
+    def _scaled_dot_product_attention(
+        self, func: Any, args: Sequence[Any], options: Mapping[str, Any]
+    ) -> Tensor:
+        output = func(*args, **options)
         self._catcher.catch("sdpa", None, partial(_sdpa, output, *args, **options))
         return output
 
@@ -83,17 +87,18 @@ class Mode(TorchFunctionMode):
         return result
 
     def _multi_head_attention(
-        self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **options: Any
+        self, func: Any, args: Sequence[Any], options: Mapping[str, Any]
     ) -> Any:
+        given = _SIGNATURE.bind(*args, **options).arguments
         # The others who watch don't see this call, only what is in it.
         watching = [self, *(mode for mode in modes() if isinstance(mode, Mode))]
         before = [mode._num_heads for mode in watching]
         for mode in watching:
-            mode._num_heads = args[1] if len(args) > 1 else options["num_heads"]
-            mode._catcher.cross = _memory(query) != _memory(key)
+            mode._num_heads = given["num_heads"]
+            mode._catcher.cross = _memory(given["query"]) != _memory(given["key"])
         try:
             with self:
-                return _multi_head_attention_forward(query, key, value, *args, **options)
+                return _multi_head_attention_forward(*args, **options)
         finally:
             for mode, number in zip(watching, before, strict=True):
                 mode._num_heads, mode._catcher.cross = number, None

@@ -18,6 +18,7 @@ class Options:
         copy: whether to copy what is kept.
         check: whether to compare rows with the kernel's output.
         offload: the device to which what is kept is moved, if to another.
+        values: whether to keep values too.
     """
 
     wanted: Callable[[str, nn.Module], bool]
@@ -25,3 +26,4 @@ class Options:
     copy: bool = False
     check: bool = True
     offload: str | None = None
+    values: bool = False

@@ -78,9 +78,6 @@ class Spans:
         for candidate in candidates:
             if self._equal(candidate.first, candidate.last):
                 return candidate.placed
-        if self.first.shape[1] == 1 and not cross and int(stop.max()) < self.num_keys:
-            # One query, and room behind it: that everyone may look would hide where it stands.
-            candidates.append(candidates.pop(0))
         for candidate in candidates:
             if self._equal(candidate.first.maximum(start), candidate.last.minimum(stop - 1)):
                 pattern, first_query = candidate.placed
@@ -99,19 +96,26 @@ class Spans:
         # Where queries stand if the last one stands at the last key.
         behind = self.num_keys - num_queries
         lowest, highest = torch.zeros_like(rows), torch.full_like(rows, self.num_keys - 1)
-        yield _Candidate(Placed(everyone(), behind), lowest, highest)
+        anything = _Candidate(Placed(everyone(), behind), lowest, highest)
+        # One query, and room behind it that is not in use yet: that everyone may look would hide
+        # where it stands.
+        shortest, longest = int(stop.min()), int(stop.max())
+        roomy = not cross and num_queries == 1 and 0 < shortest == longest < self.num_keys
+        if not roomy:
+            yield anything
         if cross:
             return
         # How far rows look ahead of their number and back from it, told by those that do so less
         # far than others: these are cut off by what order allows, not by padding.
         ahead = _largest((self.last - rows)[some & (self.last < stop - 1)])
         back = _largest((rows - self.first)[some & (self.first > start)])
-        if num_queries == 1 and int(stop.min()) == int(stop.max()) > 0:
-            # One query, and room behind it that is not in use yet.
-            ahead = int(stop[0]) - 1
+        if roomy:
+            ahead = longest - 1
         for reach in {ahead: None, behind: None}:
             first_query = behind if reach is None else min(reach, behind)
             if first_query < 0 or (back is not None and back + first_query < 0):
+                continue
+            if reach is None and back is None:
                 continue
             pattern = _band(
                 None if back is None else back + first_query,
@@ -125,6 +129,8 @@ class Spans:
             )
         if behind == 0:
             yield from self._packed(rows)
+        if roomy:
+            yield anything
 
     def _packed(self, rows: Int[Tensor, "1 queries"]) -> Iterator[_Candidate]:
         """Yield what the mask may be if each document begins where rows begin to look."""

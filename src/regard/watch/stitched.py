@@ -123,15 +123,15 @@ class _Chain:
         query = torch.cat([one.query for one, _ in self.parts], dim=2)
         key = torch.cat(self.new_keys, dim=2)
         pattern, first_query = self._pattern(known)
-        whole = Held(
-            query,
-            Room(key),
-            self.num_keys,
-            pattern,
-            self._bias(first_query, query.shape[2]),
-            held.scale,
-            held.sinks,
-            first_query,
+        whole = replace(
+            held,
+            query=query,
+            room=Room(key),
+            num_keys=self.num_keys,
+            pattern=pattern,
+            bias=self._bias(first_query, query.shape[2]),
+            positions=first_query,
+            value=None,
         )
         return replace(
             self.first,
@@ -162,7 +162,7 @@ class _Chain:
                 )
             empty = spans.first > spans.last
             first = (spans.first + dropped).masked_fill(empty, self.num_keys)
-            rows.append((first.expand(batch, -1), (spans.last + dropped).masked_fill(empty, -1)))
+            rows.append((first, (spans.last + dropped).masked_fill(empty, -1)))
         first, last = (
             torch.cat([part.expand(batch, -1) for part in parts], dim=1)
             for parts in zip(*rows, strict=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -24,6 +25,7 @@ def watch(
     keep: str | AnyReduction | Sequence[AnyReduction] = "tensors",
     check: bool = True,
     offload: str | None = None,
+    values: bool = False,
 ) -> Generator[Seen]:
     """See the attention of a model while it runs, exactly, with the kernels that it has.
 
@@ -50,6 +52,7 @@ def watch(
             during the call, as `call.results`, and lets queries and keys go.
         check: whether to compare rows with what the kernel returned.
         offload: a device to move queries and keys to after each call, such as "cpu".
+        values: whether to keep values too, as `call.value`. No matrix needs them.
 
     Raises:
         TypeError: model is no module, or keep is neither a word nor reductions.
@@ -76,7 +79,8 @@ def watch(
     if not any(wanted(name, module) for name, module in named_modules(model)):
         names = [name for name, module in named_modules(model) if any(module.children())]
         raise ValueError(f"where={where!r} names no module of the model; some are {names[1:6]}")
-    with Watcher(model, calls, _options(wanted, keep, check=check, offload=offload)):
+    options = replace(_options(wanted, keep), check=check, offload=offload, values=values)
+    with Watcher(model, calls, options):
         yield Seen(calls)
     if not calls:
         raise RuntimeError(_NOTHING)
@@ -84,7 +88,7 @@ def watch(
 
 _NOTHING = """\
 no attention was seen. Likely reasons:
-- the model was not called inside the block, or its modules are called by another model's name
+- the model was not called inside the block, or another one was
 - it ran in another thread or process (DataParallel, a server): watch it where it runs
 - `where` leaves out the modules that have attention
 - it has no attention, or one by a kernel of its own (flash_attn, xformers, Triton): switch it to
@@ -92,15 +96,13 @@ no attention was seen. Likely reasons:
 - it was exported or compiled ahead of time: watch the original"""
 
 
-def _options(
-    wanted: Callable[[str, nn.Module], bool], keep: Any, *, check: bool, offload: str | None
-) -> Options:
+def _options(wanted: Callable[[str, nn.Module], bool], keep: Any) -> Options:
     if isinstance(keep, str):
         if keep not in ("tensors", "copies"):
             raise ValueError(
                 f'keep must be "tensors", "copies" or a list of reductions, got {keep!r}'
             )
-        return Options(wanted, copy=keep == "copies", check=check, offload=offload)
+        return Options(wanted, copy=keep == "copies")
     reductions = tuple(keep) if isinstance(keep, Iterable) else (keep,)
     for reduction in reductions:
         if isinstance(reduction, type) or not isinstance(reduction, Reduction):
@@ -108,7 +110,7 @@ def _options(
                 'keep must be "tensors", "copies" or a list of reductions such as Entropy(), '
                 f"got {reduction!r}"
             )
-    return Options(wanted, reductions, check=check, offload=offload)
+    return Options(wanted, reductions)
 
 
 def _wanted(where: Where | Iterable[str | int] | None) -> Callable[[str, nn.Module], bool]:

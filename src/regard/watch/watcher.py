@@ -193,6 +193,7 @@ class Watcher:
             caught.scale,
             None if caught.sinks is None else caught.sinks.detach(),
             positions,
+            caught.value.detach() if self._options.values else None,
         )
 
     def _kept(self, noted: _Noted, held: Held) -> Held:
@@ -202,15 +203,15 @@ class Watcher:
         sinks = None if held.sinks is None else self._keep_tensor(held.sinks, copy=True)
         before = self._latest.get(noted.module)
         grown = before is not None and before.room.grow(key, before.used)
-        kept = Held(
-            self._keep_tensor(held.query),
-            before.room if before is not None and grown else Room(key),
-            held.num_keys,
-            held.pattern,
-            self._kept_bias(held.bias),
-            held.scale,
-            sinks,
-            held.positions,
+        kept = replace(
+            held,
+            query=self._keep_tensor(held.query),
+            room=before.room if before is not None and grown else Room(key),
+            bias=self._kept_bias(held.bias),
+            sinks=sinks,
+            value=None
+            if held.value is None
+            else self._keep_tensor(held.value, copy=held.num_keys != held.query.shape[2]),
         )
         self._latest[noted.module] = kept
         return kept

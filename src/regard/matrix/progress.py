@@ -1,0 +1,69 @@
+"""How far long work is, shown where somebody looks."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+
+SOON = 2.0
+"""A progress bar is shown for what has taken so many seconds and isn't finished."""
+
+
+def progressing(
+    items: Iterable[Item],
+    about: str,
+    total: int,
+    progress: bool | None,
+    size: Callable[[Item], int] = lambda item: 1,
+) -> Iterator[Item]:
+    """Yield items, and show how far they are if that takes long.
+
+    Args:
+        items: what is worked through.
+        about: what it is.
+        total: the size of all items together.
+        progress: whether to show a bar. By default, None, one is shown in terminals and notebooks
+            for what takes longer than two seconds, if rich is installed.
+        size: the size of an item.
+    """
+    if progress is False:
+        yield from items
+        return
+    found = iter(items)
+    started, done = time.monotonic(), 0
+    for item in found:
+        yield item
+        done += size(item)
+        if progress or time.monotonic() - started > SOON:
+            break
+    else:
+        return
+    bar = _bar(always=progress is True)
+    if bar is None:
+        yield from found
+        return
+    with bar:
+        task = bar.add_task(about, total=total, completed=done)
+        for item in found:
+            yield item
+            bar.advance(task, size(item))
+        bar.update(task, completed=total)
+
+
+def _bar(*, always: bool) -> Any:
+    """Return a progress bar, or None where nobody would see one."""
+    try:
+        from rich.console import Console
+        from rich.progress import Progress
+    except ImportError as error:
+        if always:
+            raise ImportError(
+                'a progress bar needs rich: pip install "regard[progress]"'
+            ) from error
+        return None
+    console = Console(file=sys.stderr)
+    if not always and not (console.is_terminal or console.is_jupyter):
+        return None
+    return Progress(console=console, transient=console.is_terminal)
