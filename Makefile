@@ -2,18 +2,19 @@
 
 BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
 
-.PHONY: help check lint types imports test doctest slow fix bench ci
+.PHONY: help check lint types imports web web-check test doctest slow fix bench ci
 
 help:
 	@echo "make check   lint, types, imports and all tests: what CI checks, in this environment"
 	@echo "make test    the fast tests"
+	@echo "make web     build the page from web/ into the package"
 	@echo "make fix     format, and repair what ruff can repair"
 	@echo "make bench   run the benchmarks"
 	@echo "make ci      check from nothing, in new environments, as CI does"
 
 # One after another even under -j: some tests measure time and memory.
 .NOTPARALLEL:
-check: lint types imports test doctest slow
+check: lint types imports web-check test doctest slow
 
 lint:
 	@.ci/step "ruff check" python -m ruff check .
@@ -25,6 +26,15 @@ types:
 imports:
 	@.ci/step "lint-imports" lint-imports --no-logo
 
+# What installing the package does too.
+web:
+	@cd web && npm ci --no-audit --no-fund && npm run build
+	@mkdir -p src/regard/views/page/assets
+	@cp web/dist/page.js web/dist/page.css src/regard/views/page/assets/
+
+web-check:
+	@.ci/step "web: types, lint and tests" npm --prefix web run --silent check
+
 test:
 	@OMP_NUM_THREADS=1 .ci/step "fast tests" python -m pytest -q -m "not slow" -n auto --dist loadfile
 
@@ -35,6 +45,7 @@ slow:
 	@.ci/step "slow tests" python -m pytest -q -m slow
 
 fix:
+	npm --prefix web run fix
 	python -m ruff check --fix .
 	python -m ruff format .
 

@@ -89,11 +89,19 @@ def machine() -> str:
     )
 
 
-def in_child(code: str) -> list[float]:
-    """Run code in a process of its own, whose memory is its own, and return what it prints."""
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+def in_child(code: str, seconds: float | None = None) -> list[float]:
+    """Run code in a process of its own, whose memory is its own, and return what it prints.
+
+    Raises:
+        RuntimeError: it failed, or took longer than so many seconds.
+    """
+    command = [sys.executable, "-c", code]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"not finished after {seconds:.0f} s") from error
     if run.returncode:
-        raise RuntimeError(f"{code}\n{run.stderr}")
+        raise RuntimeError(f"{code}\n{run.stderr or f'it was ended by signal {-run.returncode}'}")
     return [float(word) for word in run.stdout.split()]
 
 

@@ -1,5 +1,7 @@
 """Self-attention on PyTorch: build it, run it at the speed of the fused kernels, look inside it."""
 
+from typing import TYPE_CHECKING, Any
+
 from regard.attention import attend, attend_with_lse, plan
 from regard.matrix import AttentionMatrix, rollout
 from regard.patterns import (
@@ -16,6 +18,9 @@ from regard.patterns import (
 )
 from regard.watch import watch
 
+if TYPE_CHECKING:
+    from regard.views import page
+
 __version__ = "0.1.0.dev0"
 
 __all__ = [
@@ -29,6 +34,7 @@ __all__ = [
     "global_at",
     "neighbours",
     "padding",
+    "page",
     "plan",
     "prefix",
     "rollout",
@@ -36,3 +42,12 @@ __all__ = [
     "watch",
     "window",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is for looking at results only when it is first asked for."""
+    if name == "page":
+        from regard.views import page
+
+        return page
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,7 @@
 """One call of attention that was seen."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -55,8 +54,9 @@ class Call:
     problem: str = ""
     pattern: Pattern | None = None
     held: Held | HeldWeights | None = None
+    _matrix: AttentionMatrix | None = field(default=None, init=False, repr=False)
 
-    @cached_property
+    @property
     def matrix(self) -> AttentionMatrix:
         """The attention matrix, [batch, heads, queries, keys], not computed.
 
@@ -64,16 +64,16 @@ class Call:
             ValueError: it was not kept, or the call was not understood.
             Overwritten: the model has written over its queries or keys since.
         """
-        if isinstance(self.held, HeldWeights):
-            return self._intact(self.held).matrix()
-        return self.parts.matrix()
+        if self._matrix is None:
+            held = self._intact(self.held) if isinstance(self.held, HeldWeights) else self.parts
+            self._matrix = held.matrix()
+        return self._matrix
 
     def summarize(self, reductions: Sequence[AnyReduction]) -> None:
         """Compute reductions as the results of the call, and let go what it is made of."""
         with torch.autocast(self.matrix.device.type, enabled=False):
             self.results = self.matrix.summarize(*reductions, progress=False)
-        self.held = None
-        del self.matrix
+        self.held = self._matrix = None
 
     @property
     def query(self) -> Float[Tensor, "batch heads queries key_dim"]:

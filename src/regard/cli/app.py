@@ -1,0 +1,43 @@
+"""The commands, put together."""
+
+from typing import Annotated
+
+import typer
+
+from regard import __version__
+from regard.cli.doctor import doctor
+from regard.cli.explain import explain
+from regard.cli.heads import heads
+from regard.cli.look import look
+
+app = typer.Typer(
+    name="regard",
+    help="Look into the attention of a model, exactly, at any length.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool | None) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool | None,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = None,
+) -> None:
+    """Take the options that all commands share."""
+
+
+for command in (look, heads, explain, doctor):
+    app.command()(command)

@@ -1,0 +1,102 @@
+"""`regard doctor`: what works here, and why something does not."""
+
+import platform
+import sys
+from importlib import metadata
+from typing import Any
+
+import torch
+from rich.table import Table
+
+from regard import __version__, attend, causal
+from regard.attention.plan import BACKENDS
+from regard.cli.console import one_line_errors, out, print_json
+from regard.cli.options import JsonOption
+
+_EXTRAS = {
+    "transformers": "hf",
+    "matplotlib": "plot",
+    "networkx": "plot",
+    "pandas": "frame",
+    "pillow": "cli",
+    "gguf": "",
+    "accelerate": "",
+}
+
+
+@one_line_errors
+def doctor(as_json: JsonOption = False) -> None:
+    """Say which versions, devices and kernels there are, and why one does not work.
+
+    **Example**
+
+        regard doctor
+    """
+    found = {"versions": _versions(), "devices": _devices(), "backends": _backends()}
+    if as_json:
+        print_json(found)
+        return
+    console = out()
+    for title, rows in found.items():
+        table = Table(
+            title=title, title_justify="left", box=None, pad_edge=False, show_header=False
+        )
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, says in rows.items():
+            table.add_row(name, says)
+        console.print(table)
+        console.print()
+
+
+def _versions() -> dict[str, str]:
+    versions = {
+        "regard": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+    for package, extra in _EXTRAS.items():
+        install = f'"regard[{extra}]"' if extra else package
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = f"not installed: pip install {install}"
+    return versions
+
+
+def _devices() -> dict[str, str]:
+    devices = {"cpu": f"{platform.machine()}, {torch.get_num_threads()} threads"}
+    capability = torch.backends.cpu.get_cpu_capability()
+    devices["cpu"] += f", {capability}"
+    if torch.cuda.is_available():
+        for number in range(torch.cuda.device_count()):
+            devices[f"cuda:{number}"] = torch.cuda.get_device_name(number)
+    else:
+        devices["cuda"] = "none: torch sees no GPU" if torch.version.cuda else "none: a CPU build"
+    if sys.platform == "darwin":
+        devices["mps"] = "yes" if torch.backends.mps.is_available() else "none"
+    return devices
+
+
+def _backends() -> dict[str, str]:
+    """Run each backend on a few numbers, on the best device."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    tensors = [torch.randn(1, 2, 256, 64, device=device) for _ in range(3)]
+    expected = attend(*tensors, pattern=causal(), backend="reference")
+    found: dict[str, str] = {}
+    for backend in BACKENDS:
+        if backend == "flex" and device == "cpu":
+            found[backend] = "not tried: on the CPU it takes half a minute to compile"
+            continue
+        found[backend] = _tried(backend, tensors, expected, device)
+    return found
+
+
+def _tried(backend: str, tensors: list[torch.Tensor], expected: torch.Tensor, device: str) -> str:
+    options: Any = {"pattern": causal(), "backend": backend}
+    try:
+        output = attend(*tensors, **options)
+    except (ImportError, NotImplementedError, RuntimeError, ValueError) as error:
+        return f"does not work on {device}: {' '.join(str(error).split())[:200]}"
+    gap = (output - expected).abs().max().item()
+    return f"works on {device}, within {gap:.0e} of the reference"

@@ -1,0 +1,175 @@
+"""`regard explain`: attention number by number."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from torch import Tensor
+
+from regard.cli.console import doing, one_line_errors, out, print_json, tell
+from regard.cli.loading import load
+from regard.cli.options import (
+    DeviceOption,
+    JsonOption,
+    PickleOption,
+    RemoteCodeOption,
+)
+from regard.cli.running import read_input, run, token_number
+from regard.cli.saving import FIGURES, check_ending, save_figure
+from regard.matrix import AttentionMatrix
+from regard.views import page
+from regard.views.explain import Explanation, explain_call, worked_example
+from regard.views.explain.worked_example import ASKING, SENTENCE
+
+_NUMBERS = 4
+"""So many numbers of a vector are printed."""
+
+
+@one_line_errors
+def explain(
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TEXT|FILE]", help="A text for a real model; the worked example by default."
+        ),
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option("--token", "-t", help="Which token looks: its text or its number.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="DIR|FILE.gguf|NAME",
+            help="A real model; without one, the vectors of the worked example.",
+        ),
+    ] = None,
+    layer: Annotated[int, typer.Option("--layer", "-l", help="Which layer, from 0.")] = 0,
+    head: Annotated[int, typer.Option("--head", help="Which head, from 0.")] = 0,
+    top: Annotated[int, typer.Option(min=1, help="How many keys to print.")] = 12,
+    scaled: Annotated[
+        bool, typer.Option(help="Divide scores by √d, as attention does; the example may not.")
+    ] = True,
+    save_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--save", "-s", metavar="FILE", help="Write a page (.html) or figure (.svg .pdf .png)."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    device: DeviceOption = "cpu",
+    allow_pickle: PickleOption = False,
+    allow_remote_code: RemoteCodeOption = False,
+) -> None:
+    """Compute attention for one token, step by step: vectors, scores, scaling, softmax, sum.
+
+    **Examples**
+
+        regard explain
+
+        regard explain --token animal --no-scaled
+
+        regard explain "The cat sat on the mat" -m ./minilm --token cat --layer 2 --head 8
+    """
+    if save_to is not None:
+        check_ending(save_to, (".html", *FIGURES))
+    if model is None:
+        if text is not None:
+            raise ValueError("a text of your own needs a model to take vectors from: add --model")
+        found = worked_example(token or ASKING, scaled=scaled)
+        sentence = SENTENCE
+    else:
+        sentence = text or SENTENCE
+        found = _in_model(
+            read_input(sentence),
+            token,
+            model,
+            layer,
+            head,
+            device=device,
+            allow_pickle=allow_pickle,
+            allow_remote_code=allow_remote_code,
+        )
+    if save_to is not None:
+        _save(found, sentence, save_to, top)
+        tell(str(save_to))
+    elif as_json:
+        print_json(found.as_data())
+    else:
+        _print(found, sentence, top)
+
+
+def _in_model(
+    text: "str | Path", token: str | None, model: str, layer: int, head: int, **options: object
+) -> Explanation:
+    with doing(f"loading {model}"):
+        loaded = load(model, **options)  # pyright: ignore[reportArgumentType]
+    with doing(f"running {loaded.name}"):
+        found = run(loaded, text, layer=layer, values=True)
+    call = found.seen[-1]
+    if not 0 <= head < call.heads:
+        raise ValueError(f"there are {call.heads} heads, counted from 0, got {head}")
+    number = token_number(token, found.queries_of(call))
+    if number is None:
+        number = call.queries // 2
+    return explain_call(call, found.keys_of(call)[0], number, head=head)
+
+
+def _save(found: Explanation, sentence: str, path: Path, top: int) -> None:
+    if path.suffix == ".html":
+        # One row, for the token that looks: the others are not explained.
+        matrix = AttentionMatrix.from_weights(found.weights.float()[None, None, None])
+        page(
+            matrix, [found.asking], source=found.tokens, title=sentence[:60], explanation=found
+        ).save(path)
+        return
+    from regard.views.explain.figure import figure
+
+    save_figure(figure(found, top=top), path)
+
+
+def _print(found: Explanation, sentence: str, top: int) -> None:
+    console = out()
+    console.print(f"{sentence[:200]}\n", markup=False)
+    console.print(f"1  [bold]The query[/bold] of “{found.asking}”: {_vector(found.query)}")
+    console.print("2  [bold]Scores[/bold]: the query times each key, number by number, added up")
+    console.print(f"3  [bold]Scaling[/bold]: each score times {found.scale:.3f}")
+    console.print("4  [bold]Softmax[/bold]: exp of each, divided by their sum, so that all make 1")
+    if found.values is not None:
+        console.print("5  [bold]The sum[/bold] of the values, each times its weight")
+    console.print()
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("token", style="bold")
+    table.add_column("key")
+    for name in ("score", "scaled", "weight"):
+        table.add_column(name, justify="right", style="cyan" if name == "weight" else "")
+    if found.values is not None:
+        table.add_column("value")
+        table.add_column("weight × value")
+    for place in found.strongest(top):
+        weight = found.weights[place]
+        cells = [found.tokens[place], _vector(found.keys[place])]
+        cells += [f"{x[place]:.3f}" for x in (found.scores, found.scaled, found.weights)]
+        if found.values is not None:
+            value = found.values[place]
+            cells += [_vector(value), _vector(weight * value)]
+        table.add_row(*(cell.replace("[", "\\[") for cell in cells))
+    if found.output is not None:
+        total = found.weights.sum().item()
+        table.add_section()
+        cells = ["sum", "", "", "", f"{total:.3f}", "", _vector(found.output)]
+        table.add_row(*(cell.replace("[", "\\[") for cell in cells), style="bold")
+    console.print(table)
+    if len(found.tokens) > top:
+        console.print(
+            f"[dim]{len(found.tokens) - top} weaker ones: --top {len(found.tokens)}[/dim]"
+        )
+    for note in found.notes:
+        console.print(f"\n{note}", markup=False)
+
+
+def _vector(numbers: Tensor) -> str:
+    shown = ", ".join(f"{number:.3f}" for number in numbers[:_NUMBERS].tolist())
+    return f"[{shown}{', …' if len(numbers) > _NUMBERS else ''}]"

@@ -1,0 +1,130 @@
+"""`regard heads`: all heads of a model at a glance."""
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from regard.cli.console import doing, one_line_errors, out, print_json, tell
+from regard.cli.loading import load
+from regard.cli.look import layer_number
+from regard.cli.options import (
+    DeviceOption,
+    JsonOption,
+    LayerOption,
+    ModelOption,
+    PickleOption,
+    RemoteCodeOption,
+    TargetOption,
+)
+from regard.cli.running import read_input, run
+from regard.cli.saving import FIGURES, check_ending, save_figure
+from regard.views.measures import MEASURES, measures
+
+_BY_LAYER = "layer"
+
+
+@one_line_errors
+def heads(
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT|FILE", help="A text, a text file, or - for stdin.")
+    ],
+    model: ModelOption,
+    layer: LayerOption = None,
+    sort: Annotated[
+        str, typer.Option(help=f"By what to sort: {_BY_LAYER}, {', '.join(MEASURES)}.")
+    ] = _BY_LAYER,
+    ascending: Annotated[bool, typer.Option(help="The smallest first.")] = False,
+    top: Annotated[int | None, typer.Option(min=1, help="Only so many heads.")] = None,
+    target: TargetOption = None,
+    save_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--save",
+            "-s",
+            metavar="FILE",
+            help="Write a figure (.svg .pdf .png) of all heads, coloured by --sort.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    device: DeviceOption = "cpu",
+    allow_pickle: PickleOption = False,
+    allow_remote_code: RemoteCodeOption = False,
+) -> None:
+    """List all heads: how widely and how far they look, and how much at what.
+
+    **Examples**
+
+        regard heads chapter.txt -m ./smollm2 --sort previous --top 10
+
+        regard heads "An apple a day" -m ./minilm --json | jq '.[0]'
+
+        regard heads chapter.txt -m ./smollm2 --sort first --save heads.svg
+    """
+    if sort not in (_BY_LAYER, *MEASURES):
+        raise ValueError(f"--sort takes {_BY_LAYER}, {', '.join(MEASURES)}, got {sort}")
+    given = read_input(text)
+    if save_to is not None:
+        check_ending(save_to, FIGURES)
+    with doing(f"loading {model}"):
+        loaded = load(
+            model, device=device, allow_pickle=allow_pickle, allow_remote_code=allow_remote_code
+        )
+    with doing(f"running {loaded.name}"):
+        found = run(loaded, given, target=target, layer=layer)
+    found.seen.verify()
+    measured = measures(found.seen)
+    if save_to is not None:
+        from regard.views import heads as figure_of
+
+        save_figure(figure_of(found.seen, None if sort == _BY_LAYER else sort), save_to)
+        tell(str(save_to))
+        return
+    rows: list[dict[str, Any]] = [
+        {
+            "layer": layer_number(found, call),
+            "head": head,
+            "module": call.module,
+            "looks": call.looks,
+            **{name: _number(values[place, head].item()) for name, values in measured.items()},
+        }
+        for place, call in enumerate(found.seen)
+        for head in range(call.heads)
+    ]
+    if sort != _BY_LAYER:
+        known = [row for row in rows if row[sort] is not None]
+        unknown = [row for row in rows if row[sort] is None]
+        rows = sorted(known, key=lambda row: row[sort], reverse=not ascending) + unknown
+    rows = rows[:top]
+    if as_json:
+        print_json(rows)
+    else:
+        out().print(_table(rows, sort))
+
+
+def _number(value: float) -> float | None:
+    return round(value, 4) if math.isfinite(value) else None
+
+
+def _table(rows: list[dict[str, Any]], sort: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left")
+    table.add_column("layer.head", justify="right", style="bold")
+    cross = any(row["looks"] == "cross" for row in rows)
+    if cross:
+        table.add_column("looks")
+    for name, measure in MEASURES.items():
+        unit = "" if measure.unit == "share" else f" ({measure.unit})"
+        table.add_column(
+            f"{measure.name}{unit}", justify="right", style="cyan" if name == sort else ""
+        )
+    for row in rows:
+        numbers = ["—" if row[name] is None else _shown(name, row[name]) for name in MEASURES]
+        looks = [row["looks"]] if cross else []
+        table.add_row(f"{row['layer']}.{row['head']}", *looks, *numbers)
+    return table
+
+
+def _shown(name: str, value: float) -> str:
+    return f"{value:.1f}" if name == "distance" else f"{value:.3f}"

@@ -1,0 +1,203 @@
+"""`regard look`: where a token looks."""
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from regard.cli.console import doing, one_line_errors, out, print_json, tell
+from regard.cli.loading import Loaded, load
+from regard.cli.options import (
+    DeviceOption,
+    HeadOption,
+    JsonOption,
+    LayerOption,
+    ModelOption,
+    PickleOption,
+    RemoteCodeOption,
+    TargetOption,
+)
+from regard.cli.running import Run, read_input, run, token_number
+from regard.cli.saving import FIGURES, check_ending, save
+from regard.cli.telling import Telling, bar, telling_heads, telling_token
+from regard.views.pieces import label, readable
+from regard.watch import Call
+
+_AROUND = 12
+"""So many tokens before and after the one that looks are printed."""
+
+
+@one_line_errors
+def look(
+    text: Annotated[
+        str,
+        typer.Argument(
+            metavar="TEXT|FILE", help="A text, a text file, an image for a ViT, or - for stdin."
+        ),
+    ],
+    model: ModelOption,
+    layer: LayerOption = None,
+    head: HeadOption = None,
+    token: Annotated[
+        str | None,
+        typer.Option("--token", "-t", help="Which token looks: its text, or its number from 0."),
+    ] = None,
+    top: Annotated[
+        int, typer.Option(min=1, help="How many keys of each head, and how many heads.")
+    ] = 8,
+    target: TargetOption = None,
+    save_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--save",
+            "-s",
+            metavar="FILE",
+            help="Write a page (.html) or a figure (.svg .pdf .png).",
+        ),
+    ] = None,
+    opened: Annotated[
+        bool, typer.Option("--open", help="Open what was saved in the browser.")
+    ] = False,
+    as_json: JsonOption = False,
+    device: DeviceOption = "cpu",
+    allow_pickle: PickleOption = False,
+    allow_remote_code: RemoteCodeOption = False,
+) -> None:
+    """Show where a token looks, head by head, those first that look at one word.
+
+    With `--save`, make a page to explore all tokens, layers and heads, or a figure.
+
+    **Examples**
+
+        regard look "The animal didn't cross the street because it was too tired" -m ./minilm -t it
+
+        regard look chapter.txt -m ./smollm2 --save chapter.html
+
+        regard look "An apple a day" -m ./smollm2 --layer 18 --head 6 --save head.svg
+
+        regard look cat.png -m ./vit --save where.png
+    """
+    given = read_input(text)
+    if save_to is not None:
+        check_ending(save_to, (".html", *FIGURES))
+    with doing(f"loading {model}"):
+        loaded = load(
+            model, device=device, allow_pickle=allow_pickle, allow_remote_code=allow_remote_code
+        )
+    with doing(f"running {loaded.name}"):
+        found = run(loaded, given, target=target, layer=layer)
+    calls = _chosen(found, head)
+    if save_to is not None:
+        number = token_number(token, found.tokens)
+        path = save(save_to, found, calls, loaded, layer=layer, head=head, token=number)
+        tell(f"{path} ({path.stat().st_size / 1e3:,.0f} kB)")
+        if opened:
+            webbrowser.open(path.resolve().as_uri())
+        return
+    looking = [call for call in calls if found.queries_of(call) is found.tokens]
+    number = token_number(token, found.tokens)
+    if number is None:
+        number = telling_token(found, looking, head)
+    heads = telling_heads(found, looking, number, head=head, top=top)
+    if as_json:
+        print_json(_as_data(found, calls, heads, number))
+    else:
+        _print(found, loaded, looking, heads, number, top)
+
+
+def _chosen(found: Run, head: int | None) -> list[Call]:
+    """Return the calls that are wanted.
+
+    Raises:
+        ValueError: there is no such head.
+    """
+    found.seen.verify()
+    most = max(call.heads for call in found.seen)
+    if head is not None and not 0 <= head < most:
+        raise ValueError(f"there are {most} heads, counted from 0, got {head}")
+    return list(found.seen)
+
+
+def _print(
+    found: Run, loaded: Loaded, calls: list[Call], heads: list[Telling], token: int, top: int
+) -> None:
+    console = out()
+    console.print(_in_context(found.tokens, token))
+    shown = label(readable(found.tokens)[token])
+    title = f"Where “{shown}” looks in {loaded.name} (token {token} of {len(found.tokens)})"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    by_index = {call.index: call for call in calls}
+    cross = any(call.looks == "cross" for call in calls)
+    table.add_column("layer.head", justify="right", style="bold", no_wrap=True)
+    if cross:
+        table.add_column("", no_wrap=True)
+    table.add_column("looks at", overflow="fold")
+    for one in heads[:top]:
+        call = by_index[one.layer]
+        keys, _ = found.keys_of(call)
+        names = [f"{layer_number(found, call)}.{one.head}"]
+        names += ["source" if call.looks == "cross" else "itself"] if cross else []
+        table.add_row(*names, _keys(readable(keys), one, wide=len(heads) == 1))
+    console.print(table)
+    if len(heads) > top:
+        console.print(f"[dim]{len(heads) - top} other heads: --top {len(heads)}[/dim]")
+
+
+def layer_number(found: Run, call: Call) -> int:
+    """Return the number of a layer: that of its kind among those of its kind, as in the model."""
+    numbers = [int(part) for part in call.module.split(".") if part.isdecimal()]
+    return numbers[0] if numbers else call.index
+
+
+def _keys(pieces: list[str], one: Telling, *, wide: bool) -> Text:
+    text = Text()
+    for key, weight in zip(one.keys, one.weights, strict=True):
+        if weight < 0.005 and not wide:
+            continue
+        style = "bold" if weight >= 0.2 else "" if weight >= 0.05 else "dim"
+        if wide:
+            text.append(f"{label(pieces[key]):<16}", style)
+            text.append(f"{key:>6}  {weight:.3f}  {bar(weight, 24)}\n")
+        else:
+            text.append(f"{label(pieces[key])} ", style)
+            text.append(f"{weight:.2f}   ", "cyan" if weight >= 0.05 else "dim")
+    text.rstrip()
+    return text
+
+
+def _in_context(tokens: list[str], token: int) -> Text:
+    """Return the text around a token, with the token marked."""
+    pieces = readable(tokens)
+    first, last = max(0, token - _AROUND), min(len(pieces), token + _AROUND + 1)
+    text = Text("… " if first else "")
+    for place in range(first, last):
+        piece = "".join(char if char.isprintable() else " " for char in pieces[place])
+        text.append(piece, "bold reverse" if place == token else "")
+    text.append(" …" if last < len(pieces) else "")
+    return text
+
+
+def _as_data(found: Run, calls: list[Call], heads: list[Telling], token: int) -> dict[str, Any]:
+    by_index = {call.index: call for call in calls}
+    pieces = readable(found.tokens)
+    listed: list[dict[str, Any]] = []
+    for one in heads:
+        call = by_index[one.layer]
+        keys = readable(found.keys_of(call)[0])
+        listed.append(
+            {
+                "layer": layer_number(found, call),
+                "head": one.head,
+                "module": call.module,
+                "looks": call.looks,
+                "strength": one.strength,
+                "keys": [
+                    {"token": keys[key], "position": key, "weight": weight}
+                    for key, weight in zip(one.keys, one.weights, strict=True)
+                ],
+            }
+        )
+    return {"token": pieces[token], "position": token, "tokens": pieces, "heads": listed}

@@ -1,0 +1,39 @@
+"""Options that several commands share."""
+
+from typing import Annotated
+
+import typer
+
+ModelOption = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="DIR|FILE.gguf|NAME",
+        help="A folder of transformers, a GGUF file, or a name on the Hugging Face hub.",
+    ),
+]
+LayerOption = Annotated[
+    int | None, typer.Option("--layer", "-l", help="Only this layer, counted from 0.")
+]
+HeadOption = Annotated[int | None, typer.Option("--head", help="Only this head, counted from 0.")]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(help="What an encoder–decoder says; by default what it generates."),
+]
+DeviceOption = Annotated[str, typer.Option(help="Where to run the model: cpu, cuda, mps.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+PickleOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-pickle",
+        help="Read pickled weights too. They can run any code when they are read.",
+    ),
+]
+RemoteCodeOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-remote-code",
+        help="Run Python files that come with the model, with all your rights.",
+    ),
+]

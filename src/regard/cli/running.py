@@ -1,0 +1,222 @@
+"""A model run over a text or an image, with its attention watched."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.cli.loading import Loaded
+from regard.views.pieces import label, readable
+from regard.watch import Call, Seen, watch
+
+_IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+_LONGEST_ANSWER = 64
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a model did with a text or an image.
+
+    Attributes:
+        seen: its calls of attention.
+        tokens: the tokens of the text; of an encoder–decoder those of the decoder.
+        special: which of them are no part of the text, such as [CLS].
+        source: of an encoder–decoder the tokens of the encoder.
+        special_source: which of these are no part of the text.
+        image: the image, as its processor left it, if there was one.
+    """
+
+    seen: Seen
+    tokens: list[str]
+    special: list[bool]
+    source: list[str] | None = None
+    special_source: list[bool] | None = None
+    image: Any = None
+
+    def keys_of(self, call: Call) -> tuple[list[str], list[bool]]:
+        """Return the tokens that a call looks at, and which are special."""
+        if self.source is None or self.special_source is None:
+            return self.tokens, self.special
+        if call.looks == "cross" or is_encoder(call):
+            return self.source, self.special_source
+        return self.tokens, self.special
+
+    def queries_of(self, call: Call) -> list[str]:
+        """Return the tokens that a call looks from."""
+        return self.source if self.source is not None and is_encoder(call) else self.tokens
+
+
+def is_encoder(call: Call) -> bool:
+    """Say whether a call was made in the encoder of an encoder–decoder."""
+    return call.looks == "self" and "encoder" in call.module.split(".")
+
+
+def read_input(text: str) -> "str | Path":
+    """Return the text that is meant: itself, that of a file, or of stdin for "-"; or an image."""
+    if text == "-":
+        return sys.stdin.read()
+    try:
+        path = Path(text).expanduser()
+        is_file = path.is_file()
+    except (OSError, ValueError):
+        # A long text is no name of a file.
+        return text
+    if path.suffix.lower() in _IMAGES:
+        if not is_file:
+            raise OSError(f"there is no image {text}")
+        return path
+    return path.read_text(encoding="utf-8") if is_file else text
+
+
+def run(
+    loaded: Loaded,
+    text: "str | Path",
+    *,
+    target: str | None = None,
+    layer: int | None = None,
+    values: bool = False,
+) -> Run:
+    """Run a model over a text or an image, and watch it.
+
+    Args:
+        loaded: the model.
+        text: the text, or the path of an image.
+        target: for an encoder–decoder what it says; by default what it generates.
+        layer: the only layer that is wanted.
+        values: whether to keep values.
+
+    Raises:
+        ValueError: the model does not take this, or the text is empty or too long.
+    """
+    if isinstance(text, Path) != (loaded.kind == "image"):
+        wanted = "an image file" if loaded.kind == "image" else "a text"
+        raise ValueError(f"{loaded.name} takes {wanted}, got {str(text)[:60]!r}")
+    inputs, run_of = _prepared(loaded, text, target)
+    _check_layer(loaded, layer)
+    with torch.no_grad(), watch(loaded.model, where=layer, values=values) as seen:
+        loaded.model(**inputs)
+    return run_of(seen)
+
+
+def _check_layer(loaded: Loaded, layer: int | None) -> None:
+    if layer is None:
+        return
+    numbers = {
+        int(part)
+        for name, _ in loaded.model.named_modules()
+        for part in name.split(".")[-1:]
+        if part.isdecimal()
+    }
+    if layer not in numbers:
+        last = max(numbers, default=0)
+        raise ValueError(f"{loaded.name} has layers 0 to {last}, got {layer}")
+
+
+def _prepared(
+    loaded: Loaded, text: "str | Path", target: str | None
+) -> tuple[dict[str, Any], Callable[[Seen], Run]]:
+    """Return what to call the model with, and what makes a run of the calls that were seen."""
+    device = next(loaded.model.parameters()).device
+    if isinstance(text, Path):
+        return _prepared_image(loaded, text, device)
+    encoded = _encoded(loaded, text, device)
+    ids = encoded["input_ids"][0].tolist()
+    tokens, special = _tokens(loaded, ids)
+    if loaded.kind != "text to text":
+        return encoded, partial(Run, tokens=tokens, special=special)
+    answer = _answer(loaded, encoded, target, device)
+    said, special_said = _tokens(loaded, answer[0].tolist())
+    inputs = {**encoded, "decoder_input_ids": answer}
+    sides = {"source": tokens, "special_source": special}
+    return inputs, partial(Run, tokens=said, special=special_said, **sides)
+
+
+def _encoded(loaded: Loaded, text: str, device: torch.device) -> dict[str, Any]:
+    encoded = loaded.prepare(text, return_tensors="pt", verbose=False).to(device)
+    length = encoded["input_ids"].shape[1]
+    if not length:
+        raise ValueError("the text is empty")
+    config: Any = loaded.model.config
+    longest = getattr(config, "max_position_embeddings", None) or getattr(
+        config, "n_positions", None
+    )
+    if isinstance(longest, int) and length > longest:
+        raise ValueError(
+            f"the text has {length:,} tokens and {loaded.name} takes {longest:,}: shorten it"
+        )
+    wanted = ("input_ids", "attention_mask", "token_type_ids")
+    return {name: encoded[name] for name in wanted if name in encoded}
+
+
+def _answer(
+    loaded: Loaded, encoded: dict[str, Any], target: str | None, device: torch.device
+) -> torch.Tensor:
+    """Return what the decoder is fed: the target, or what the model says of itself."""
+    model: Any = loaded.model
+    if target is None:
+        with torch.no_grad():
+            return model.generate(**encoded, max_new_tokens=_LONGEST_ANSWER, do_sample=False)[
+                :, :-1
+            ]
+    labels = loaded.prepare(text_target=target, return_tensors="pt")["input_ids"].to(device)
+    first = model.config.decoder_start_token_id
+    return torch.cat([labels.new_full((1, 1), first), labels[:, :-1]], dim=1)
+
+
+def _tokens(loaded: Loaded, ids: Sequence[int]) -> tuple[list[str], list[bool]]:
+    tokenizer = loaded.prepare
+    specials = set(tokenizer.all_special_ids)
+    return tokenizer.convert_ids_to_tokens(ids), [number in specials for number in ids]
+
+
+def _prepared_image(
+    loaded: Loaded, path: Path, device: torch.device
+) -> tuple[dict[str, Any], Callable[[Seen], Run]]:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError('reading images needs pillow: pip install "regard[cli]"') from error
+    with Image.open(path) as file:
+        image = file.convert("RGB")
+    pixels = loaded.prepare(image, return_tensors="pt")["pixel_values"].to(device)
+    size = image.resize((pixels.shape[3], pixels.shape[2]))
+
+    def run_of(seen: Seen) -> Run:
+        num_tokens = seen[0].keys
+        config: Any = loaded.model.config
+        patch = config.patch_size if isinstance(config.patch_size, int) else config.patch_size[0]
+        rows, columns = pixels.shape[2] // patch, pixels.shape[3] // patch
+        first = num_tokens - rows * columns
+        names = ["[CLS]", *(f"[REG{number}]" for number in range(1, first))][:first]
+        places = [f"({row},{column})" for row in range(rows) for column in range(columns)]
+        tokens = names + places
+        return Run(seen, tokens, [place < first for place in range(len(tokens))], image=size)
+
+    return {"pixel_values": pixels}, run_of
+
+
+def token_number(wanted: str | None, tokens: Sequence[str]) -> int | None:
+    """Return which token is meant, by its number or its text; None if none was asked for.
+
+    Raises:
+        ValueError: there is no such token. The message lists some that are there.
+    """
+    if wanted is None:
+        return None
+    shown = [label(piece, width=100) for piece in readable(tokens)]
+    same = [place for place, token in enumerate(shown) if token == wanted]
+    same = same or [place for place, token in enumerate(shown) if token.lower() == wanted.lower()]
+    if same:
+        return same[0]
+    try:
+        number = int(wanted)
+    except ValueError:
+        some = ", ".join(shown[:12]) + (", …" if len(shown) > 12 else "")
+        raise ValueError(f"there is no token {wanted!r}; the tokens are {some}") from None
+    if not -len(tokens) <= number < len(tokens):
+        raise ValueError(f"there are {len(tokens)} tokens, numbered from 0, got {number}")
+    return number % len(tokens)

@@ -1,0 +1,73 @@
+"""What was seen, as a page or a figure in a file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.cli.loading import Loaded
+from regard.cli.running import Run
+from regard.views import page
+from regard.watch import Call
+
+FIGURES = (".svg", ".pdf", ".png")
+
+
+def save(
+    path: Path,
+    run: Run,
+    calls: Sequence[Call],
+    loaded: Loaded,
+    *,
+    layer: int | None,
+    head: int | None,
+    token: int | None,
+) -> Path:
+    """Write a page or a figure, by the ending of the file."""
+    if path.suffix == ".html":
+        about = f"{loaded.name} · {len(run.tokens):,} tokens"
+        title = _title(run)
+        return page(calls, run.tokens, source=run.source, title=title, about=about).save(path)
+    figure = _figure(run, calls, layer=layer, head=head, token=token)
+    save_figure(figure, path)
+    return path
+
+
+def check_ending(path: Path, endings: Sequence[str]) -> None:
+    """Raise ValueError unless a file has one of the endings."""
+    if path.suffix not in endings:
+        raise ValueError(f"--save writes {', '.join(endings)}, got {path.name}")
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure; letters stay letters."""
+    from matplotlib import rc_context
+
+    with rc_context({"svg.fonttype": "none", "pdf.fonttype": 42}):
+        figure.savefig(path, dpi=200)
+
+
+def _title(run: Run) -> str:
+    from regard.views.pieces import readable
+
+    text = "".join(
+        piece for piece, odd in zip(readable(run.tokens), run.special, strict=True) if not odd
+    )
+    words = " ".join(text.split())
+    return "Attention" if not words else words if len(words) <= 60 else f"{words[:59]}…"
+
+
+def _figure(
+    run: Run, calls: Sequence[Call], *, layer: int | None, head: int | None, token: int | None
+) -> Any:
+    """Draw one head if one was chosen, else all of them; over the image if there is one."""
+    from regard.views import heads, heatmap, overlay
+
+    if run.image is not None:
+        return overlay(calls[-1], run.image, token=token or 0, head=head)
+    if layer is not None and len(calls) == 1:
+        call = calls[0]
+        keys, _ = run.keys_of(call)
+        return heatmap(call, run.queries_of(call), key_tokens=keys, head=head)
+    if head is not None:
+        raise ValueError("a figure of one head needs its layer too: add --layer")
+    return heads(calls)

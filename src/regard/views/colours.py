@@ -1,0 +1,83 @@
+"""Colours that hold on light and dark paper, in print without colour, and for the colour-blind."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import matplotlib.colors
+
+Colour = tuple[float, float, float]
+
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+"""Colours for a few lines, after Okabe and Ito; each holds on white and on black."""
+
+MARKERS = "os^Dv*"
+"""What tells the lines apart in print."""
+
+
+def background(ax: Any) -> Colour:
+    """Return the colour that a drawing in an Axes stands on."""
+    from matplotlib.colors import to_rgba
+
+    for part in (ax, ax.figure, ax.figure.figure):
+        *colour, opacity = to_rgba(part.get_facecolor())
+        if opacity:
+            return colour[0], colour[1], colour[2]
+    return 1.0, 1.0, 1.0
+
+
+def foreground() -> Colour:
+    """Return the colour of text."""
+    import matplotlib
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = to_rgb(matplotlib.rcParams["text.color"])
+    return red, green, blue
+
+
+def between(first: Colour, second: Colour, share: float) -> Colour:
+    """Return the colour at a share of the way from one to another."""
+    red, green, blue = (a + share * (b - a) for a, b in zip(first, second, strict=True))
+    return red, green, blue
+
+
+def muted(ax: Any, share: float = 0.35) -> Colour:
+    """Return a grey: the colour of text, paled by a share of the background."""
+    return between(foreground(), background(ax), share)
+
+
+def is_dark(ax: Any) -> bool:
+    """Return whether an Axes stands on a dark ground."""
+    return float(np.dot(background(ax), (0.299, 0.587, 0.114))) < 0.5
+
+
+def sequential(ax: Any, *, lowest: float = 0.0) -> "matplotlib.colors.Colormap":
+    """Return colours for weights: 0 is the background, and more is steadily farther from it.
+
+    Args:
+        ax: what is drawn in.
+        lowest: where to begin, from 0 to 1. Above 0, the lowest weight can be told from nothing.
+    """
+    import matplotlib
+    from matplotlib.colors import LinearSegmentedColormap
+
+    # A single hue whose lightness alone tells weights apart.
+    steps: NDArray[Any] = np.linspace(0.12, 1.0, 12)
+    blues = matplotlib.colormaps["Blues"](1.0 - steps if is_dark(ax) else steps)[:, :3]
+    ground = background(ax)
+    ramp = LinearSegmentedColormap.from_list("regard", [ground, *blues.tolist()])
+    if lowest:
+        ramp = LinearSegmentedColormap.from_list("regard", ramp(np.linspace(lowest, 1.0, 24)))
+    return ramp.with_extremes(bad=(*ground, 0.0))
+
+
+def unknown(ax: Any) -> Colour:
+    """Return the colour of what is no number."""
+    return between(background(ax), foreground(), 0.25)
+
+
+def directions(ax: Any) -> tuple[str, str]:
+    """Return the colours of looking back and of looking ahead."""
+    return ("#56b4e9", "#e69f00") if is_dark(ax) else ("#0072b2", "#d55e00")

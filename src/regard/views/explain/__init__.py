@@ -1,0 +1,6 @@
+"""Attention number by number: for vectors of one's own, for a worked example, in a real model."""
+
+from regard.views.explain.explanation import Explanation, explain, explain_call
+from regard.views.explain.worked_example import worked_example
+
+__all__ = ["Explanation", "explain", "explain_call", "worked_example"]

@@ -1,0 +1,97 @@
+"""A few numbers for each head that say at a glance what kind of head it is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.matrix import AttentionMatrix, Distance, Entropy, Offsets
+from regard.matrix.progress import progressing
+from regard.matrix.reduction import AnyReduction
+from regard.views.watched import Watched, one_sequence
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number for each head.
+
+    Attributes:
+        name: what it is called in tables and titles.
+        unit: what it is counted in.
+        about: what it says of a head.
+    """
+
+    name: str
+    unit: str
+    about: str
+
+
+MEASURES = {
+    "entropy": Measure("entropy", "nats", "how widely a head looks"),
+    "distance": Measure("distance", "tokens", "how far it looks, in the mean"),
+    "first": Measure("first token", "share", "how much goes to the first token"),
+    "previous": Measure("previous token", "share", "how much goes to the token before"),
+    "itself": Measure("itself", "share", "how much goes to the token itself"),
+}
+
+
+def measure(what: AttentionMatrix | Watched, batch: int | None = None) -> dict[str, Tensor]:
+    """Return each of `MEASURES` for each head of a call, from one pass over its matrix.
+
+    Args:
+        what: the call, or its matrix.
+        batch: which sequence, if there are several.
+
+    Returns:
+        A tensor [heads] for each name; NaN where it has no meaning: distance, previous token and
+        itself where a call looks at another sequence.
+
+    >>> import torch, regard
+    >>> x = torch.zeros(1, 2, 4, 8)
+    >>> measure(regard.AttentionMatrix(x, x, pattern=regard.causal()))["first"]
+    tensor([0.5208, 0.5208])
+    """
+    return measure_and(what, batch)[0]
+
+
+def measure_and(
+    what: AttentionMatrix | Watched, batch: int | None, *reductions: AnyReduction
+) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
+    """Return what `measure` does, and the results of other reductions from the same pass."""
+    matrix = one_sequence(what, batch)
+    entropy, distance, offsets, *others = matrix.summarize(
+        Entropy(), Distance(), Offsets(1), *reductions, progress=False
+    )
+    found = {"entropy": entropy.nats.mean(dim=-1), "first": offsets.first}
+    if getattr(what, "looks", "self") != "cross":
+        found |= {"itself": offsets.itself, "previous": offsets.previous}
+        found["distance"] = distance.mean
+    unknown = torch.full_like(found["first"], torch.nan)
+    measured = {name: found.get(name, unknown).float().cpu().reshape(-1) for name in MEASURES}
+    return measured, tuple(others)
+
+
+def measures(
+    calls: Sequence[AttentionMatrix | Watched],
+    batch: int | None = None,
+    *,
+    progress: bool | None = None,
+) -> dict[str, Float[Tensor, "calls heads"]]:
+    """Return each of `MEASURES` for each head of each call; NaN where a call has fewer heads."""
+    listed = progressing(calls, "layers", len(calls), progress)
+    found = [measure(call, batch) for call in listed]
+    most = max((len(one["entropy"]) for one in found), default=0)
+    return {
+        name: torch.stack(
+            [
+                torch.nn.functional.pad(one[name], (0, most - len(one[name])), value=torch.nan)
+                for one in found
+            ]
+        )
+        if found
+        else torch.zeros(0, 0)
+        for name in MEASURES
+    }

@@ -1,0 +1,74 @@
+"""Edges and maps as few bytes, in the form that the page reads; see `web/README.md`."""
+
+import base64
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+
+from regard.views.page.strongest import Strongest
+
+MOST_TOKENS = 32_000
+"""The longest text whose keys have codes of 16 bits."""
+
+_FIRST_KEYS = 4
+"""So many keys at the beginning have codes of their own: heads look at them from everywhere."""
+
+
+def edges(strongest: Sequence[Strongest], *, floor: float, weight_bits: int) -> bytes:
+    """Return the edges of some heads, one head after the other.
+
+    Args:
+        strongest: the strongest keys.
+        floor: the smallest weight that is written down.
+        weight_bits: 8 or 16 bits for a weight.
+    """
+    return b"".join(
+        _section(keys, weights, floor, weight_bits)
+        for some in strongest
+        for keys, weights in zip(some.keys.numpy(), some.weights.numpy(), strict=True)
+    )
+
+
+def _section(
+    keys: "np.ndarray[tuple[int, int], np.dtype[np.int32]]",
+    weights: "np.ndarray[tuple[int, int], np.dtype[np.float32]]",
+    floor: float,
+    weight_bits: int,
+) -> bytes:
+    """Return the edges of a head, all strongest ones first: neighbours are alike, and pack well."""
+    there = (keys >= 0) & (weights >= floor)
+    # NaN is no weight.
+    counts = there.sum(axis=1).astype(np.uint8)
+    back = np.arange(len(keys))[:, None] - keys
+    zigzag = np.where(back >= 0, 2 * back, -2 * back - 1)
+    codes = np.where(keys < _FIRST_KEYS, 0xFFFF - keys, zigzag).T[there.T]
+    shares = np.clip(weights.T[there.T], 0.0, 1.0)
+    if weight_bits == 8:
+        written = [np.rint(255 * np.sqrt(shares))]
+    else:
+        whole = np.rint(65535 * shares.astype(np.float64)).astype(np.uint16)
+        written = [whole & 0xFF, whole >> 8]
+    planes = [counts, codes & 0xFF, codes >> 8, *written]
+    return b"".join(plane.astype(np.uint8).tobytes() for plane in planes)
+
+
+def maps(found: Sequence[Tensor]) -> bytes:
+    """Return the maps of all layers: their heads, then their mean, each as bright as it can be.
+
+    Args:
+        found: the maps of each layer, [heads, rows, columns].
+    """
+    parts: list[bytes] = []
+    for heads in found:
+        for cells in (*heads.numpy(), heads.mean(dim=0).numpy()):
+            cells = np.nan_to_num(cells)
+            brightness = np.sqrt(cells / max(float(cells.max(initial=0.0)), 1e-12))
+            parts.append(np.rint(255 * brightness).astype(np.uint8).tobytes())
+    return b"".join(parts)
+
+
+def packed(data: bytes) -> str:
+    """Return bytes as text that a page can hold."""
+    return base64.b64encode(zlib.compress(data, 9)).decode("ascii")

@@ -1,0 +1,190 @@
+"""`page`: the attention of a model over a text, as one file to explore in a browser."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regard.errors import check_positive
+from regard.matrix import AttentionMatrix
+from regard.matrix.progress import progressing
+from regard.views.explain.explanation import Explanation
+from regard.views.measures import MEASURES
+from regard.views.page.document import Page, document
+from regard.views.page.encoding import MOST_TOKENS, edges, maps, packed
+from regard.views.page.strongest import Found, Strongest, heads_of, means_of
+from regard.views.page.texts import Layer, Text, layers_of, texts_of
+from regard.views.watched import Watched, one_sequence
+
+_FLOORS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+_MAP_SIZE = 64
+_EXACT_TOKENS = 512
+"""Up to this length weights are written down with 16 bits, beyond it with 8."""
+
+
+def page(
+    calls: Sequence[Watched] | Watched | AttentionMatrix,
+    tokens: Sequence[str],
+    *,
+    source: Sequence[str] | None = None,
+    batch: int | None = None,
+    title: str = "Attention",
+    about: str = "",
+    keep: int = 16,
+    limit: int = 28_000_000,
+    explanation: Explanation | None = None,
+    progress: bool | None = None,
+) -> Page:
+    """Make a page on which the attention of a model can be explored, as one file.
+
+        with regard.watch(model) as seen:
+            model(**inputs)
+        regard.page(seen, tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])).save("it.html")
+
+    Point at a token to see where it looks, and who looks at it, in every head, or in the mean over
+    the heads of a layer or over all. The page needs no network and nothing but itself. It holds the
+    strongest keys of each query and a small map of each head, not the whole matrices: so it stays
+    small for thousands of tokens. In a notebook it shows itself.
+
+    Args:
+        calls: what `regard.watch` has seen, some of it, one call, or a matrix.
+        tokens: the tokens of the text, as their tokenizer has them; of an encoder–decoder model
+            those of the decoder.
+        source: of an encoder–decoder model the tokens of the encoder.
+        batch: which sequence, if there are several.
+        title: the title of the page.
+        about: a line below the title.
+        keep: how many of the strongest keys of each query are kept.
+        limit: the largest size of the file in bytes, more or less. Beyond it, the weakest edges
+            are left out; the page says which.
+        explanation: the steps for one token, to be shown below; see `regard.views.explain`.
+        progress: whether to show a progress bar; by default as `AttentionMatrix.summarize` does.
+
+    Raises:
+        TypeError: tokens are no list of strings.
+        ValueError: the tokens are more or fewer than queries or keys, or there are several
+            sequences and none was chosen.
+
+    >>> import torch, regard
+    >>> x = torch.randn(1, 4, 3, 8)
+    >>> regard.page(regard.AttentionMatrix(x, x), ["an", "apple", "tree"])  # doctest: +ELLIPSIS
+    Page('Attention': 1 layer, 3 tokens, ...)
+    """
+    check_positive(keep=keep, limit=limit)
+    listed = _listed(calls)
+    texts = texts_of(tokens, source)
+    longest = max(len(text.pieces) for text in texts)
+    if longest > MOST_TOKENS:
+        raise ValueError(f"a page shows up to {MOST_TOKENS:,} tokens, got {longest:,}")
+    layers = layers_of(listed, texts, batch)
+    count = min(keep, 255)
+    found = [
+        heads_of(layer, batch, count=count, map_size=_MAP_SIZE)
+        for layer in progressing(layers, "layers", len(layers), progress)
+    ]
+    stacks = _stacks(layers)
+    means: dict[int, Strongest] = {}
+    averages: list[Strongest] = []
+    for numbers in stacks.values():
+        of_layers, of_all = means_of(
+            [layers[number] for number in numbers], batch, count=count, progress=progress
+        )
+        means.update(zip(numbers, of_layers, strict=True))
+        averages.append(of_all)
+    weight_bits = 16 if longest <= _EXACT_TOKENS else 8
+    sections = [[one.strongest, means[number]] for number, one in enumerate(found)]
+    floor = _floor([*sections, averages], weight_bits, limit)
+    blobs = {"maps": packed(maps([one.maps for one in found]))}
+    for name, groups in (("edges", sections), ("average", [[one] for one in averages])):
+        for number, group in enumerate(groups):
+            blobs[f"{name}-{number}"] = packed(edges(group, floor=floor, weight_bits=weight_bits))
+    facts = {
+        "version": 1,
+        "title": title,
+        "about": about,
+        "texts": [{"name": text.name, "pieces": text.pieces} for text in texts],
+        "layers": [_described(*pair) for pair in zip(layers, found, strict=True)],
+        "averages": [
+            {
+                "group": layers[numbers[0]].group,
+                "queries": layers[numbers[0]].queries,
+                "keys": layers[numbers[0]].keys,
+                "layers": numbers,
+            }
+            for numbers in stacks.values()
+        ],
+        "measures": [
+            {"id": name, "name": one.name, "unit": one.unit, "about": one.about, "high": high}
+            for name, one in MEASURES.items()
+            if (high := _highest(found, name)) is not None
+        ],
+        "map_size": _MAP_SIZE,
+        "weight_bits": weight_bits,
+        "kept": count,
+        "floor": floor,
+        "explanation": None if explanation is None else explanation.as_data(),
+    }
+    return document(facts, blobs)
+
+
+@dataclass
+class _Alone:
+    """A matrix of which it is not known who computed it; see `Watched`."""
+
+    matrix: AttentionMatrix
+    module: str = "attention"
+    looks: str = "self"
+
+
+def _listed(calls: Sequence[Watched] | Watched | AttentionMatrix) -> Sequence[Watched]:
+    if isinstance(calls, AttentionMatrix):
+        queries, keys = one_sequence(calls, 0 if "batch" in calls.axes else None).shape[-2:]
+        return [_Alone(calls, looks="self" if queries == keys else "cross")]
+    return calls if isinstance(calls, Sequence) else [calls]
+
+
+def _stacks(layers: Sequence[Layer]) -> dict[str, list[int]]:
+    """Return the numbers of the layers of each stack."""
+    stacks: dict[str, list[int]] = {}
+    for number, layer in enumerate(layers):
+        stacks.setdefault(layer.group, []).append(number)
+    return stacks
+
+
+def _floor(sections: Sequence[Sequence[Strongest]], weight_bits: int, limit: int) -> float:
+    """Return the smallest weight that can be written down if a page is to stay within a limit."""
+    # A few layers stand for all.
+    every = max(1, len(sections) // 6)
+    some = [section for section in sections[::every] if section]
+    for floor in _FLOORS:
+        written = [edges(section, floor=floor, weight_bits=weight_bits) for section in some]
+        if sum(map(len, written)) * every < limit / 2:
+            return floor
+        if sum(len(packed(one)) for one in written) * len(sections) / len(some) < 0.95 * limit:
+            return floor
+    return _FLOORS[-1]
+
+
+def _described(layer: Layer, found: Found) -> Mapping[str, Any]:
+    measures = {
+        name: [round(value, 4) if math.isfinite(value) else None for value in values.tolist()]
+        for name, values in found.measures.items()
+    }
+    return {
+        "module": layer.call.module,
+        "name": layer.name,
+        "group": layer.group,
+        "looks": str(layer.call.looks),
+        "queries": layer.queries,
+        "keys": layer.keys,
+        "heads": len(found.maps),
+        "measures": measures,
+    }
+
+
+def _highest(found: Sequence[Found], name: str) -> float | None:
+    values = [x for one in found for x in one.measures[name].tolist() if math.isfinite(x)]
+    return max(values, default=None)
+
+
+__all__ = ["Page", "Text", "page"]

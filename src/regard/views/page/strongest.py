@@ -1,0 +1,98 @@
+"""The strongest keys of every query: of each head, and of means over heads and layers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.matrix import Pool, TopKeys
+from regard.matrix.progress import progressing
+from regard.views.measures import measure_and
+from regard.views.page.texts import Layer
+from regard.views.watched import one_sequence
+
+_BYTES = 1 << 26
+"""How much of a matrix is written down at once."""
+
+
+@dataclass(frozen=True)
+class Strongest:
+    """The strongest keys of each query, the strongest first.
+
+    Attributes:
+        keys: their numbers, −1 where there are no more.
+        weights: their weights, 0 there.
+    """
+
+    keys: Int[Tensor, "some_heads queries ranks"]
+    weights: Float[Tensor, "some_heads queries ranks"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a page shows of a layer.
+
+    Attributes:
+        strongest: the strongest keys in each head.
+        maps: the whole matrix of each head, pooled.
+        measures: numbers for each head, by name.
+    """
+
+    strongest: Strongest
+    maps: Float[Tensor, "heads rows columns"]
+    measures: dict[str, Tensor]
+
+
+def heads_of(layer: Layer, batch: int | None, *, count: int, map_size: int) -> Found:
+    """Return what a page shows of the heads of a layer."""
+    measures, (top, pooled) = measure_and(layer.call, batch, TopKeys(count), Pool(map_size))
+    strongest = Strongest(
+        top.keys.cpu().reshape(-1, *top.keys.shape[-2:]).int(),
+        top.weights.cpu().reshape(-1, *top.weights.shape[-2:]).float(),
+    )
+    maps = pooled.cells.cpu().float()
+    return Found(strongest, maps.reshape(-1, *maps.shape[-2:]), measures)
+
+
+def means_of(
+    layers: Sequence[Layer], batch: int | None, *, count: int, progress: bool | None
+) -> tuple[list[Strongest], Strongest]:
+    """Return the strongest keys in the mean over the heads of each layer, and over all of these.
+
+    Args:
+        layers: layers that look from the same text at the same text.
+        batch: which sequence.
+        count: how many keys of a query are wanted.
+        progress: whether to show a progress bar.
+    """
+    matrices = [one_sequence(layer.call, batch) for layer in layers]
+    num_queries, num_keys = matrices[0].shape[-2:]
+    most_heads = max(matrix.shape[0] if len(matrix.shape) == 3 else 1 for matrix in matrices)
+    height = max(1, _BYTES // (4 * most_heads * max(1, num_keys)))
+    parts: list[list[Strongest]] = [[] for _ in matrices]
+    of_all: list[Strongest] = []
+    starts = range(0, num_queries, height)
+    for start in progressing(starts, "means over heads", len(starts), progress):
+        total = torch.zeros(min(height, num_queries - start), num_keys)
+        for matrix, part in zip(matrices, parts, strict=True):
+            rows = matrix[..., start : start + height, :].dense().float().cpu()
+            mean = rows.reshape(-1, *rows.shape[-2:]).mean(dim=0)
+            part.append(_strongest(mean, count))
+            total += mean
+        of_all.append(_strongest(total / len(matrices), count))
+    return [_below(part) for part in parts], _below(of_all)
+
+
+def _strongest(rows: Float[Tensor, "rows keys"], count: int) -> Strongest:
+    weights, keys = rows[None].topk(min(count, rows.shape[1]), dim=2)
+    return Strongest(keys.masked_fill(weights == 0.0, -1).int(), weights)
+
+
+def _below(parts: Sequence[Strongest]) -> Strongest:
+    """Return parts one below the other."""
+    return Strongest(
+        torch.cat([part.keys for part in parts], dim=1),
+        torch.cat([part.weights for part in parts], dim=1),
+    )

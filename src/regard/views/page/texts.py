@@ -1,0 +1,96 @@
+"""Which text each call of attention looks from, and which at."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from regard.views.pieces import readable
+from regard.views.watched import Watched, one_sequence
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text that attention looks at.
+
+    Attributes:
+        name: what it is called on the page.
+        pieces: its tokens as pieces of running text.
+    """
+
+    name: str
+    pieces: list[str]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A call of attention on the page.
+
+    Attributes:
+        call: the call.
+        group: the stack that it belongs to, where a model has several.
+        name: its number in the stack.
+        queries: the number of the text that it looks from.
+        keys: the number of the text that it looks at.
+    """
+
+    call: Watched
+    group: str
+    name: str
+    queries: int
+    keys: int
+
+
+def texts_of(tokens: Sequence[str], source: Sequence[str] | None) -> list[Text]:
+    """Return the texts of a page: one, or for an encoder–decoder two, the source first."""
+    if source is None:
+        return [Text("text", readable(tokens))]
+    return [Text("source", readable(source)), Text("target", readable(tokens))]
+
+
+def layers_of(calls: Sequence[Watched], texts: Sequence[Text], batch: int | None) -> list[Layer]:
+    """Say of each call which text it looks from, and which at.
+
+    Raises:
+        ValueError: no call, or a text has another number of tokens than a call has.
+    """
+    if not calls:
+        raise ValueError("there is no call of attention to show")
+    numbers: dict[str, int] = {}
+    layers: list[Layer] = []
+    for call in calls:
+        group, queries, keys = _placed(call, num_texts=len(texts))
+        shape = one_sequence(call, batch).shape[-2:]
+        for what, text, size in zip(("queries", "keys"), (queries, keys), shape, strict=True):
+            _check_length(call, what, texts[text], size)
+        numbers[group] = numbers.get(group, -1) + 1
+        layers.append(Layer(call, group, str(numbers[group]), queries, keys))
+    return layers
+
+
+def _placed(call: Watched, num_texts: int) -> tuple[str, int, int]:
+    """Return the stack of a call and its two texts."""
+    if num_texts == 1:
+        if call.looks == "cross":
+            raise ValueError(
+                f"{call.module} looks at another text: pass its tokens as source=, those of the "
+                "text that looks as tokens"
+            )
+        return "", 0, 0
+    if call.looks == "cross":
+        return "cross", 1, 0
+    encodes = "encoder" in call.module.split(".")
+    return ("encoder", 0, 0) if encodes else ("decoder", 1, 1)
+
+
+def _check_length(call: Watched, what: str, text: Text, size: int) -> None:
+    if len(text.pieces) == size:
+        return
+    hint = ""
+    if what == "queries" and size < len(text.pieces):
+        hint = (
+            "; calls of a text that was generated step by step are joined by seen.stitched(), and "
+            "the last token that was generated has not been fed to the model"
+        )
+    raise ValueError(
+        f"{text.name} has {len(text.pieces)} tokens, and {call.module} has {size} {what}: pass one "
+        f"token for each, special tokens and padding included{hint}"
+    )

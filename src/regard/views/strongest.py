@@ -1,0 +1,98 @@
+"""The pairs of a matrix that a graph shows: the strongest, found without writing it down."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard.matrix import AttentionMatrix
+from regard.matrix.index import as_tensor
+
+_PAIRS = 2**24
+"""How many weights are held at once where heads are averaged."""
+
+
+class Pairs(NamedTuple):
+    """Pairs of a matrix, the strongest first.
+
+    Attributes:
+        queries: the places of their queries among the keys of the matrix, [pairs].
+        keys: the places of their keys, [pairs].
+        weights: [pairs].
+        total: how many there are, also those that were left out.
+    """
+
+    queries: NDArray[Any]
+    keys: NDArray[Any]
+    weights: NDArray[Any]
+    total: int
+
+
+def strongest_pairs(
+    matrix: AttentionMatrix, *, threshold: float, top: int | None, most: int
+) -> Pairs:
+    """Return the pairs whose weight reaches a threshold, and is among the strongest of its query.
+
+    Args:
+        matrix: of one head, [queries, keys], or of several, of which the mean is taken.
+        threshold: the least weight, above 0.
+        top: how many of a query to take; all by default.
+        most: how many to return, the strongest of all.
+
+    Raises:
+        ValueError: the queries don't stand among the keys, or the threshold is not above 0.
+    """
+    if not threshold > 0.0:
+        raise ValueError(f"threshold must be above 0, got {threshold}")
+    if top is not None and top < 1:
+        raise ValueError(f"top must be at least 1, got {top}")
+    if "heads" in matrix.axes:
+        found = _of_mean(matrix, threshold, top)
+    elif top is None:
+        edges = matrix.edges(threshold=threshold)
+        rows = torch.searchsorted(as_tensor(matrix.view.queries), edges.queries.cpu().contiguous())
+        found = (rows, _columns(matrix, edges.keys.cpu()), edges.weights.cpu())
+    else:
+        best = matrix.top(min(top, matrix.shape[1]))
+        rows, ranks = (best.weights >= threshold).nonzero(as_tuple=True)
+        keys = _columns(matrix, best.keys[rows, ranks].cpu())
+        found = (rows.cpu(), keys, best.weights[rows, ranks].cpu())
+    rows, keys, weights = found
+    order = weights.argsort(descending=True, stable=True)[:most]
+    queries = _standing(matrix)[rows[order].numpy()]
+    return Pairs(queries, keys[order].numpy(), weights[order].numpy(), len(weights))
+
+
+def _of_mean(
+    matrix: AttentionMatrix, threshold: float, top: int | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    num_heads, num_queries, num_keys = matrix.shape
+    step = max(1, _PAIRS // max(1, num_heads * num_keys))
+    parts: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+    for start in range(0, num_queries, step):
+        weights = matrix[:, start : start + step].dense().mean(dim=0).cpu()
+        values, keys = weights.topk(num_keys if top is None else min(top, num_keys), dim=1)
+        rows, ranks = (values >= threshold).nonzero(as_tuple=True)
+        parts.append((rows + start, keys[rows, ranks], values[rows, ranks]))
+    rows, keys, weights = (torch.cat(part) for part in zip(*parts, strict=True))
+    return rows, keys, weights
+
+
+def _columns(matrix: AttentionMatrix, keys: torch.Tensor) -> torch.Tensor:
+    """Return the places in a matrix of keys that are counted in its source."""
+    return torch.searchsorted(as_tensor(matrix.view.keys), keys.contiguous())
+
+
+def _standing(matrix: AttentionMatrix) -> NDArray[Any]:
+    """Return the place of each query among the keys."""
+    view = matrix.view
+    keys = as_tensor(view.keys).numpy()
+    positions = view.source.positions(view.queries).cpu().numpy()
+    found = np.searchsorted(keys, positions)
+    if (found == len(keys)).any() or (keys[found] != positions).any():
+        raise ValueError(
+            "a graph is drawn over one text, and some of these queries don't stand among the keys: "
+            "take the same part of both, as matrix[0, 3, 64:128, 64:128], or draw a heatmap"
+        )
+    return found

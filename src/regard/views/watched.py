@@ -1,0 +1,91 @@
+"""What a picture needs to know of a call of attention, wherever it was seen."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from regard.matrix import AttentionMatrix
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A call of attention, such as those that `regard.watch` sees.
+
+    Attributes:
+        module: the path of the module that made it.
+        looks: whether it looked at its own sequence, "self", or at another, "cross".
+    """
+
+    module: str
+    looks: Any
+
+    @property
+    def matrix(self) -> AttentionMatrix:
+        """The attention matrix, [batch, heads, queries, keys]."""
+        ...
+
+
+def one_sequence(what: AttentionMatrix | Watched, batch: int | None = None) -> AttentionMatrix:
+    """Return the matrix of one sequence: [heads, queries, keys] or [queries, keys].
+
+    Args:
+        what: a matrix with or without these axes, or a call.
+        batch: which sequence; needed if there are several.
+
+    Raises:
+        TypeError: it is neither a matrix nor a call.
+        ValueError: there are several sequences and none was chosen.
+        IndexError: there is no such sequence.
+    """
+    matrix = what if isinstance(what, AttentionMatrix) else _matrix_of(what)
+    if "batch" not in matrix.axes:
+        return matrix
+    if batch is None and matrix.shape[0] != 1:
+        raise ValueError(
+            f"a picture shows one sequence and there are {matrix.shape[0]}: choose one, as batch=0 "
+            "or matrix[0]"
+        )
+    return matrix[batch or 0]
+
+
+def one_head(
+    what: AttentionMatrix | Watched, head: int | None = None, batch: int | None = None
+) -> AttentionMatrix:
+    """Return the matrix of one head of one sequence, [queries, keys].
+
+    Raises:
+        ValueError: there are several heads or sequences and none was chosen, or a head was chosen
+            of a matrix that is one.
+    """
+    matrix = one_sequence(what, batch)
+    if "heads" not in matrix.axes:
+        if head is not None:
+            raise ValueError(f"this matrix is of one head already, got head={head}")
+        return matrix
+    if head is None and matrix.shape[0] != 1:
+        raise ValueError(
+            f"this picture shows one head and there are {matrix.shape[0]}: choose one, as head=0 "
+            "or matrix[0, 5]"
+        )
+    return matrix[head or 0]
+
+
+def head_or_mean(
+    what: AttentionMatrix | Watched, head: int | None = None, batch: int | None = None
+) -> AttentionMatrix:
+    """Return the matrix of one head, [queries, keys], or of all of them if none was chosen."""
+    matrix = one_sequence(what, batch)
+    several = "heads" in matrix.axes and head is None and matrix.shape[0] != 1
+    return matrix if several else one_head(matrix, head)
+
+
+def _matrix_of(what: Any) -> AttentionMatrix:
+    if isinstance(what, Sequence):
+        raise TypeError(
+            f"this picture shows one call of attention, got {len(what)}: choose one, as seen[5]"
+        )
+    if not isinstance(what, Watched):
+        raise TypeError(
+            "expected an AttentionMatrix or a call that regard.watch has seen, "
+            f"got {type(what).__name__}"
+        )
+    return what.matrix

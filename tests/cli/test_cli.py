@@ -1,0 +1,259 @@
+"""The command line as a user has it: a process of its own, real models, what is printed where."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import (
+    BertConfig,
+    BertModel,
+    BertTokenizerFast,
+    MarianConfig,
+    MarianMTModel,
+    ViTConfig,
+    ViTModel,
+)
+from typer.testing import CliRunner
+
+from materials import minilm
+from regard.cli.app import app
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
+
+SENTENCE = "The animal didn't cross the street because it was too tired"
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "an", "apple", "a", "day", "is", "it", ".")
+
+
+def regard(*arguments: object, code: int = 0, stdin: str | None = None) -> tuple[str, str]:
+    """Run the command in this process; return what it printed to stdout and stderr."""
+    done = CliRunner().invoke(app, [str(one) for one in arguments], input=stdin)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == code, done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a small encoder with random weights."""
+    folder = tmp_path_factory.mktemp("models") / "bert"
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=8,
+        max_position_embeddings=16,
+    )
+    BertModel(config).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(WORDS), encoding="utf-8")
+    BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "vit"
+    config = ViTConfig(
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        image_size=32,
+        patch_size=8,
+    )
+    ViTModel(config, add_pooling_layer=False).save_pretrained(folder)
+    return folder
+
+
+def test_look_prints_heads(bert: Path) -> None:
+    out, error = regard("look", "an apple a day", "-m", bert, "-t", "apple")
+    assert "Where “apple” looks in bert (token 2 of 6)" in out
+    assert len(re.findall(r"^ *[01]\.[01]  ", out, re.MULTILINE)) == 4
+    assert error == ""
+
+
+def test_look_prints_json(bert: Path) -> None:
+    out, _ = regard("look", "-", "-m", bert, "-t", 2, "--json", stdin="an apple a day")
+    found = json.loads(out)
+    assert found["token"] == " apple"
+    assert {(one["layer"], one["head"]) for one in found["heads"]} == {
+        (layer, head) for layer in (0, 1) for head in (0, 1)
+    }
+    for one in found["heads"]:
+        assert sum(key["weight"] for key in one["keys"]) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_look_saves_a_page_and_figures(bert: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("an apple a day is it.", encoding="utf-8")
+    page, heads, head = (tmp_path / name for name in ("it.html", "heads.png", "head.svg"))
+    out, error = regard("look", text, "-m", bert, "--save", page)
+    assert out == ""
+    assert str(page) in error
+    assert "an apple a day is it." in page.read_text(encoding="utf-8")
+    regard("look", text, "-m", bert, "--save", heads)
+    assert heads.read_bytes().startswith(b"\x89PNG")
+    regard("look", text, "-m", bert, "-l", 1, "--head", 1, "--save", head)
+    assert ">apple<" in head.read_text(encoding="utf-8")
+
+
+def test_look_at_an_image(vit: Path, tmp_path: Path) -> None:
+    from PIL import Image
+
+    image = tmp_path / "a.png"
+    Image.new("RGB", (40, 40), "red").save(image)
+    out, _ = regard("look", image, "-m", vit)
+    assert "looks in vit" in out
+    regard("look", image, "-m", vit, "--save", tmp_path / "over.png")
+    assert (tmp_path / "over.png").read_bytes().startswith(b"\x89PNG")
+    _, error = regard("look", "a text", "-m", vit, code=1)
+    assert error == "error: vit takes an image file, got 'a text'\n"
+
+
+def test_heads_are_sorted(bert: Path) -> None:
+    out, _ = regard("heads", "an apple a day", "-m", bert, "--sort", "first", "--json")
+    firsts = [row["first"] for row in json.loads(out)]
+    assert len(firsts) == 4
+    assert firsts == sorted(firsts, reverse=True)
+    table, _ = regard("heads", "an apple a day", "-m", bert, "--top", 3)
+    assert len(table.strip().splitlines()) == 4
+
+
+def test_explain_prints_the_worked_example(tmp_path: Path) -> None:
+    out, _ = regard("explain")
+    row = next(line for line in out.splitlines() if line.startswith("tired"))
+    assert re.findall(r" (\d\.\d{3}) ", row) == ["1.220", "0.704", "0.180"]
+    assert "[0.601, 0.519, 0.433]" in out
+    found = json.loads(regard("explain", "--no-scaled", "--json")[0])
+    weights = {row["token"]: round(row["weight"], 3) for row in found["rows"]}
+    assert weights["tired"] == 0.229
+    assert weights["animal"] == 0.146
+    regard("explain", "--save", tmp_path / "steps.svg")
+    assert ">tired<" in (tmp_path / "steps.svg").read_text(encoding="utf-8")
+    regard("explain", "--save", tmp_path / "steps.html")
+    assert '"explanation":{"token":"it"' in (tmp_path / "steps.html").read_text(encoding="utf-8")
+
+
+def test_explain_a_real_model(bert: Path) -> None:
+    out, _ = regard("explain", "an apple a day", "-m", bert, "-t", "apple", "-l", 1, "--head", 1)
+    assert "The query of “apple”" in out
+    assert "head 1" in out
+
+
+def test_doctor_says_what_works() -> None:
+    found = json.loads(regard("doctor", "--json")[0])
+    assert found["versions"]["torch"] == torch.__version__
+    for backend in ("reference", "fused", "blocks"):
+        assert found["backends"][backend].startswith("works on")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("look", "hi", "-m", "/nowhere"), "there is no folder /nowhere"),
+        (
+            ("look", "hi", "-m", "{bert}", "--save", "a.txt"),
+            "--save writes .html, .svg, .pdf, .png",
+        ),
+        (
+            ("look", "an apple", "-m", "{bert}", "-t", "pear"),
+            "there is no token 'pear'; the tokens",
+        ),
+        (("look", "an apple", "-m", "{bert}", "-t", "9"), "there are 4 tokens, numbered from 0"),
+        (("look", "an apple", "-m", "{bert}", "-l", "7"), "bert has layers 0 to 1, got 7"),
+        (("look", "an apple", "-m", "{bert}", "--head", "7"), "there are 2 heads, counted from 0"),
+        (("look", "a " * 20, "-m", "{bert}"), "the text has 22 tokens and bert takes 16"),
+        (("heads", "hi", "-m", "{bert}", "--sort", "size"), "--sort takes layer, entropy"),
+        (("explain", "a text"), "add --model"),
+        (("explain", "-t", "because"), "has queries for The, animal"),
+    ],
+)
+def test_faults_are_one_line(arguments: tuple[str, ...], message: str, bert: Path) -> None:
+    out, error = regard(*(one.format(bert=bert) for one in arguments), code=1)
+    assert out == ""
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_pickled_weights_are_not_read_unasked(bert: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "pickled"
+    folder.mkdir()
+    for name in ("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((bert / name).read_bytes())
+    torch.save(BertModel.from_pretrained(bert).state_dict(), folder / "pytorch_model.bin")
+    _, error = regard("look", "an apple", "-m", folder, code=1)
+    assert "are pickled (pytorch_model.bin)" in error
+    assert "--allow-pickle" in error
+    out, _ = regard("look", "an apple", "-m", folder, "--allow-pickle")
+    assert "looks in pickled" in out
+
+
+@pytest.mark.slow
+def test_a_real_encoder_knows_what_it_means() -> None:
+    """Heads of MiniLM look from "it" at "animal" and at "tired"."""
+    out, _ = regard("look", SENTENCE, "-m", minilm(), "-t", "it", "--json")
+    strongest = {
+        max(one["keys"], key=lambda key: key["weight"])["token"]
+        for one in json.loads(out)["heads"][:4]
+    }
+    assert {" animal", " tired"} <= strongest
+
+
+def test_an_encoder_decoder(tmp_path: Path, bert: Path) -> None:
+    torch.manual_seed(0)
+    config = MarianConfig(
+        vocab_size=len(WORDS),
+        d_model=8,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=8,
+        decoder_ffn_dim=8,
+        max_position_embeddings=16,
+        pad_token_id=0,
+        eos_token_id=3,
+        decoder_start_token_id=0,
+        forced_eos_token_id=None,
+        max_length=8,
+    )
+    folder = tmp_path / "marian"
+    MarianMTModel(config).save_pretrained(folder)
+    BertTokenizerFast.from_pretrained(bert).save_pretrained(folder)
+    arguments = ("look", "an apple a day", "-m", folder, "--target", "it is a day")
+    found = json.loads(regard(*arguments, "--json")[0])
+    assert {one["looks"] for one in found["heads"]} == {"self", "cross"}
+    assert len(found["tokens"]) == 6
+    regard(*arguments, "--save", tmp_path / "it.html")
+    assert '"name":"source"' in (tmp_path / "it.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_pipe_gets_nothing_but_data() -> None:
+    """In a process of its own, from the words that a user types."""
+    command = Path(sys.executable).with_name("regard")
+    done = subprocess.run(
+        [command, "look", SENTENCE, "-m", minilm(), "-t", "it", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["token"] == " it"
+    assert done.stderr == ""
+
+
+def test_what_is_missing_is_named(run_python: Callable[..., str]) -> None:
+    said = run_python(
+        "-c",
+        "import sys\nsys.modules['typer'] = None\nimport regard.cli\n"
+        "try:\n    regard.cli.main()\nexcept SystemExit as end:\n    print(end)",
+    )
+    assert said == 'the command needs typer: pip install "regard[cli]"\n'

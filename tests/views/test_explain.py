@@ -1,0 +1,120 @@
+"""Attention number by number."""
+
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import regard
+from regard.views import explain, explain_call, worked_example
+from regard.views.explain.figure import figure
+from regard.watch import Seen
+
+# What follows from the vectors of the worked example, by hand and to three digits.
+SCORES = {
+    "The": 0.17,
+    "animal": 0.77,
+    "didn't": 0.20,
+    "cross": 0.29,
+    "street": 0.62,
+    "it": 0.92,
+    "was": 0.14,
+    "tired": 1.22,
+}
+PLAIN = {"tired": 0.229, "it": 0.169, "animal": 0.146, "street": 0.126}
+SCALED = {"tired": 0.180, "it": 0.152, "animal": 0.139}
+
+
+def test_the_worked_example_has_its_scores() -> None:
+    found = worked_example()
+    scores = dict(zip(found.tokens, found.scores.tolist(), strict=True))
+    assert scores == pytest.approx(SCORES, abs=1e-9)
+
+
+@pytest.mark.parametrize(("scaled", "expected"), [(False, PLAIN), (True, SCALED)])
+def test_the_worked_example_has_its_weights(scaled: bool, expected: dict[str, float]) -> None:
+    found = worked_example(scaled=scaled)
+    weights = dict(zip(found.tokens, found.weights.tolist(), strict=True))
+    assert {token: round(weights[token], 3) for token in expected} == expected
+    assert sum(weights.values()) == pytest.approx(1.0)
+    by_hand = {token: math.exp(SCORES[token] * found.scale) for token in SCORES}
+    total = sum(by_hand.values())
+    assert weights == pytest.approx({token: x / total for token, x in by_hand.items()})
+
+
+def test_the_worked_example_says_where_it_was_wrong() -> None:
+    notes = " ".join(worked_example().notes)
+    for figure_ in ("0.60", "0.70", "1.01", "[0.601, 0.519, 0.433]", "[0.598, 0.518, 0.432]"):
+        assert figure_ in notes
+    assert "8 words and values for 11" in notes
+    assert not worked_example("animal").notes
+
+
+def test_a_word_without_a_query() -> None:
+    with pytest.raises(ValueError, match=r"has queries for The, animal, .* got 'because'"):
+        worked_example("because")
+
+
+def test_vectors_of_ones_own() -> None:
+    found = explain(["a", "b"], [2.0], [[0.0], [math.log(3) / 2]], [[1.0, 0.0], [0.0, 4.0]])
+    assert found.weights.tolist() == pytest.approx([0.25, 0.75])
+    assert found.output is not None
+    assert found.output.tolist() == pytest.approx([0.25, 3.0])
+
+
+def test_vectors_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match="for each of the 2 tokens, got a query"):
+        explain(["a", "b"], [1.0], [[1.0]])
+    with pytest.raises(ValueError, match="values must have a vector for each of the 1 tokens"):
+        explain(["a"], [1.0], [[1.0]], [[1.0], [2.0]])
+
+
+def watched(values: bool) -> Seen:
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(8, nhead=2, batch_first=True).eval()
+    tokens = torch.randn(2, 5, 8)
+    mask = nn.Transformer.generate_square_subsequent_mask(5)
+    with regard.watch(model, values=values) as seen:
+        model(tokens, src_mask=mask)
+    return seen
+
+
+def test_a_token_of_a_model() -> None:
+    call = watched(values=True)[0]
+    found = explain_call(call, list("abcde"), 3, head=1, batch=1)
+    assert list(found.tokens) == ["a", "b", "c", "d"]
+    assert found.asking == "d"
+    query, key, value = (x[1, 1].double() for x in (call.query, call.key, call.value))
+    scores = key[:4] @ query[3]
+    assert torch.allclose(found.scores, scores)
+    assert torch.allclose(found.scaled, scores / 2.0, atol=1e-5)
+    weights = (scores / 2.0).softmax(dim=0)
+    assert torch.allclose(found.weights, weights, atol=1e-6)
+    assert found.output is not None
+    assert torch.allclose(found.output, weights @ value[:4], atol=1e-6)
+    assert "1 tokens are left out" in found.notes[1]
+
+
+def test_a_token_without_values() -> None:
+    found = explain_call(watched(values=False)[0], list("abcde"), 0, batch=0)
+    assert found.values is None
+    assert found.output is None
+    with pytest.raises(ValueError, match="has 5 keys, got 2 tokens"):
+        explain_call(watched(values=False)[0], ["a", "b"], 0)
+
+
+def test_data_is_json() -> None:
+    data = json.loads(json.dumps(worked_example().as_data(), allow_nan=False))
+    assert data["token"] == "it"
+    assert [row["token"] for row in data["rows"]] == list(SCORES)
+    assert data["rows"][1]["score"] == 0.77
+
+
+def test_figure_has_the_numbers() -> None:
+    drawn = figure(worked_example(), top=5)
+    texts = {text.get_text().strip() for ax in drawn.axes for text in ax.texts}
+    assert {"1.220", "0.704", "0.180"} <= texts
+    labels = [label.get_text() for label in drawn.axes[0].get_yticklabels()]
+    assert labels == ["animal", "cross", "street", "it", "tired"]

@@ -1,0 +1,66 @@
+"""Numbers for each head, against dense weights."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from regard import AttentionMatrix, causal
+from regard.views.measures import MEASURES, measure, measures
+
+HEADS, LENGTH, DIM = 3, 11, 5
+
+
+def tensors(keys: int = LENGTH) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    return torch.randn(1, HEADS, LENGTH, DIM), torch.randn(1, HEADS, keys, DIM)
+
+
+def test_measures_are_those_of_the_weights() -> None:
+    query, key = tensors()
+    scores = (query.double() @ key.double().mT) / DIM**0.5
+    hidden = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
+    weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)[0]
+    places = torch.arange(LENGTH)
+    distance = (places[:, None] - places).abs()
+    expected = {
+        "entropy": -(weights * weights.clamp(min=1e-300).log()).sum(dim=-1).mean(dim=-1),
+        "distance": (weights * distance).sum(dim=(1, 2)) / LENGTH,
+        "first": weights[..., 0].mean(dim=-1),
+        "previous": weights.diagonal(-1, 1, 2).sum(dim=-1) / LENGTH,
+        "itself": weights.diagonal(0, 1, 2).mean(dim=-1),
+    }
+    found = measure(AttentionMatrix(query, key, pattern=causal()))
+    assert set(found) == set(MEASURES) == set(expected)
+    for name, values in expected.items():
+        assert torch.allclose(found[name].double(), values, atol=1e-6), name
+
+
+def test_another_text_has_no_previous_token() -> None:
+    query, key = tensors(keys=7)
+    call = SimpleNamespace(
+        matrix=AttentionMatrix(query, key), module="decoder.0.cross", looks="cross"
+    )
+    found = measure(call)
+    assert all(found[name].isnan().all() for name in ("previous", "itself", "distance"))
+    assert not found["first"].isnan().any()
+
+
+def test_calls_may_have_different_numbers_of_heads() -> None:
+    query, key = tensors()
+    calls = [
+        SimpleNamespace(matrix=AttentionMatrix(query[:, :n], key[:, :n]), module="", looks="self")
+        for n in (3, 1)
+    ]
+    found = measures(calls)["first"]
+    assert found.shape == (2, 3)
+    assert found.isnan().tolist() == [[False] * 3, [False, True, True]]
+    assert measures([])["first"].shape == (0, 0)
+
+
+def test_one_of_several_sequences_must_be_chosen() -> None:
+    query, key = (x.expand(2, -1, -1, -1) for x in tensors())
+    matrix = AttentionMatrix(query, key)
+    with pytest.raises(ValueError, match="there are 2: choose one, as batch=0"):
+        measure(matrix)
+    assert torch.equal(measure(matrix, batch=1)["first"], measure(matrix[1])["first"])

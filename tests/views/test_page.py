@@ -1,0 +1,244 @@
+"""What a page holds, read as the page reads it, against dense weights; and what it is made of."""
+
+import base64
+import html
+import json
+import re
+import zlib
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import regard
+from regard.views.page import Page
+from regard.views.page import encoding as encoding_of_page
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+HEADS, DIM = 3, 5
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<!--",
+    "]]>",
+    "\ud800",
+    "שלום",
+    "🙂",
+    "\u2028",
+    "",
+]
+
+
+def call_of(
+    queries: int, keys: int | None = None, *, looks: str = "self", module: str = "layers.0.attn"
+) -> Any:
+    """Return a call of random queries and keys, with its dense weights."""
+    keys = queries if keys is None else keys
+    generator = torch.Generator().manual_seed(queries * keys + len(module))
+    query, key = (
+        3 * torch.randn(1, HEADS, size, DIM, generator=generator) for size in (queries, keys)
+    )
+    pattern = regard.causal() if looks == "self" else None
+    matrix = regard.AttentionMatrix(query, key, pattern=pattern)
+    scores = query.double() @ key.double().mT / DIM**0.5
+    if looks == "self":
+        hidden = torch.ones(queries, keys, dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(hidden, -torch.inf)
+    return SimpleNamespace(
+        matrix=matrix, module=module, looks=looks, weights=scores.softmax(dim=-1)[0]
+    )
+
+
+def element(page: Page, name: str) -> str:
+    """Return what is in an element of a page."""
+    (found,) = re.findall(rf'<script type="[^"]*" id="regard-{name}">(.*?)</script>', page.html)
+    return found
+
+
+def facts(page: Page) -> Any:
+    return json.loads(element(page, "page"))
+
+
+def inflated(page: Page, name: str) -> "np.ndarray[Any, Any]":
+    data = zlib.decompress(base64.b64decode(element(page, name)))
+    return np.frombuffer(data, dtype=np.uint8)
+
+
+def decoded(data: Any, sections: int, queries: int, keys: int, bits: int) -> list[Tensor]:
+    """Return the weights that are there, as dense matrices."""
+    found: list[Tensor] = []
+    place = 0
+
+    def take(count: int) -> Any:
+        nonlocal place
+        place += count
+        return data[place - count : place].astype(np.int64)
+
+    for _ in range(sections):
+        counts = take(queries)
+        total = int(counts.sum())
+        codes = take(total) + 256 * take(total)
+        if bits == 8:
+            weights = (take(total) / 255) ** 2
+        else:
+            weights = (take(total) + 256 * take(total)) / 65535
+        dense = torch.zeros(queries, keys, dtype=torch.float64)
+        entry = 0
+        for rank in range(int(counts.max(initial=0))):
+            for query in np.flatnonzero(counts > rank):
+                code = codes[entry]
+                back = code // 2 if code % 2 == 0 else -(code + 1) // 2
+                key = 65535 - code if code >= 65532 else query - back
+                dense[query, key] = weights[entry]
+                entry += 1
+        assert entry == total
+        found.append(dense)
+    assert place == len(data)
+    return found
+
+
+def strongest(weights: Tensor, count: int) -> Tensor:
+    """Return weights with only the largest of each row left."""
+    top, places = weights.topk(min(count, weights.shape[-1]), dim=-1)
+    return torch.zeros_like(weights).scatter(-1, places, top)
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 67])
+def test_all_heads_and_means_are_there(length: int) -> None:
+    calls = [call_of(length, module=f"layers.{number}.attn") for number in range(2)]
+    page = regard.page(calls, [f"t{number}" for number in range(length)], keep=5)
+    for number, call in enumerate(calls):
+        found = decoded(inflated(page, f"edges-{number}"), HEADS + 1, length, length, 16)
+        expected = [*call.weights, call.weights.mean(dim=0)]
+        for one, other in zip(found, expected, strict=True):
+            assert torch.allclose(one, strongest(other, 5), atol=1e-5)
+    (average,) = decoded(inflated(page, "average-0"), 1, length, length, 16)
+    mean = torch.stack([call.weights for call in calls]).mean(dim=(0, 1))
+    assert torch.allclose(average, strongest(mean, 5), atol=1e-5)
+
+
+def test_long_texts_have_weights_of_eight_bits() -> None:
+    call = call_of(513)
+    page = regard.page([call], ["t"] * 513)
+    found = decoded(inflated(page, "edges-0"), HEADS + 1, 513, 513, 8)
+    # Half a step of the square root is at most 1/255 of the weight's own.
+    assert torch.allclose(found[0], strongest(call.weights[0], 16), atol=1 / 255)
+
+
+def test_maps_are_pooled_weights() -> None:
+    call = call_of(130)
+    page = regard.page([call], ["t"] * 130)
+    # 130 tokens in cells of 3 are 44 cells.
+    maps = inflated(page, "maps").reshape(HEADS + 1, 44, 44)
+    padded = torch.nn.functional.pad(call.weights, (0, 2, 0, 2))
+    sums = padded.unflatten(2, (44, 3)).unflatten(1, (44, 3)).sum(dim=(2, 4))
+    sizes = torch.tensor([3.0] * 43 + [1.0])
+    cells = sums / (sizes[:, None] * sizes)
+    expected = (cells / cells.amax(dim=(1, 2), keepdim=True)).sqrt() * 255
+    assert np.abs(maps[:HEADS] - expected.numpy()).max() <= 0.51
+
+
+def test_an_encoder_and_a_decoder() -> None:
+    calls = [
+        call_of(4, module="encoder.layers.0.self_attn"),
+        call_of(6, module="decoder.layers.0.self_attn"),
+        call_of(6, 4, looks="cross", module="decoder.layers.0.cross_attn"),
+    ]
+    page = regard.page(calls, list("abcdef"), source=list("wxyz"))
+    said = facts(page)
+    assert [text["name"] for text in said["texts"]] == ["source", "target"]
+    placed = [(layer["group"], layer["queries"], layer["keys"]) for layer in said["layers"]]
+    assert placed == [("encoder", 0, 0), ("decoder", 1, 1), ("cross", 1, 0)]
+    found = decoded(inflated(page, "edges-2"), HEADS + 1, 6, 4, 16)
+    assert torch.allclose(found[0], calls[2].weights[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize(("query", "key"), [(0, 31_999), (31_999, 0), (31_999, 4), (5, 5), (5, 6)])
+def test_far_keys_have_codes(query: int, key: int, bits: int) -> None:
+    keys, weights = torch.full((1, query + 1, 1), -1), torch.zeros(1, query + 1, 1)
+    keys[0, query], weights[0, query] = key, 1.0
+    some = encoding_of_page.Strongest(keys.int(), weights)
+    data = encoding_of_page.edges([some], floor=0.0, weight_bits=bits)
+    (found,) = decoded(np.frombuffer(data, np.uint8), 1, query + 1, 32_000, bits)
+    assert found.nonzero().tolist() == [[query, key]]
+
+
+def test_the_weakest_are_left_out_of_what_would_be_too_large() -> None:
+    call = call_of(200)
+    full = regard.page([call], ["t"] * 200)
+    small = regard.page([call], ["t"] * 200, limit=15_000)
+    assert facts(full)["floor"] == 0.0
+    floor = facts(small)["floor"]
+    assert floor > 0.0
+    assert len(small.html) < len(full.html)
+    (found, *_) = decoded(inflated(small, "edges-0"), HEADS + 1, 200, 200, 16)
+    expected = strongest(call.weights[0], 16)
+    assert torch.allclose(found, expected.where(expected >= floor, 0.0), atol=1e-5)
+
+
+def test_tokens_do_no_harm() -> None:
+    page = regard.page([call_of(len(HOSTILE))], HOSTILE, title="</title><b>")
+    assert facts(page)["texts"][0]["pieces"][0] == HOSTILE[0]
+    # Nothing ends an element before its time.
+    assert page.html.count("<title>") == page.html.count("</title>") == 1
+    assert page.html.count("<script") == page.html.count("</script>")
+    assert "alert(1)</script>" not in page.html
+    assert page.html.encode("utf-8")
+
+
+def test_nothing_comes_from_elsewhere() -> None:
+    page = regard.page([call_of(4)], list("abcd"))
+    assert "default-src 'none'" in page.html
+    assert not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page.html)
+
+
+def test_a_matrix_of_its_own() -> None:
+    matrix = call_of(4).matrix
+    assert facts(regard.page(matrix, list("abcd")))["layers"][0]["heads"] == HEADS
+    assert facts(regard.page(matrix[0, 1], list("abcd")))["layers"][0]["heads"] == 1
+
+
+def test_numbers_that_are_none() -> None:
+    query = torch.full((1, HEADS, 4, DIM), torch.nan)
+    page = regard.page(regard.AttentionMatrix(query, query), list("abcd"))
+    assert facts(page)["layers"][0]["measures"]["entropy"] == [None] * HEADS
+
+
+def test_notebooks_show_a_frame_of_its_own() -> None:
+    page = regard.page([call_of(4)], list("abcd"), title='a "title"')
+    shown = page._repr_html_()
+    (inner,) = re.findall(r'srcdoc="([^"]*)"', shown)
+    assert html.unescape(inner) == page.html
+    assert 'title="a &quot;title&quot;"' in shown
+    assert "sandbox=" in shown
+
+
+def test_what_it_says_of_itself(tmp_path: Any) -> None:
+    page = regard.page([call_of(4)], list("abcd"), title="Letters")
+    assert re.fullmatch(r"Page\('Letters': 1 layer, 4 tokens, \d+ kB\)", repr(page))
+    path = page.save(tmp_path / "it.html")
+    assert path.read_text(encoding="utf-8") == page.html
+
+
+@pytest.mark.parametrize(
+    ("calls", "options", "message"),
+    [
+        ([], {}, "there is no call of attention to show"),
+        ([call_of(3)], {}, "text has 4 tokens, and layers.0.attn has 3 queries.*stitched"),
+        ([call_of(5)], {}, "text has 4 tokens, and layers.0.attn has 5 queries"),
+        ([call_of(4, 6, looks="cross")], {}, "looks at another text: pass its tokens as source="),
+        ([call_of(4)], {"keep": 0}, "keep must be at least 1, got 0"),
+    ],
+)
+def test_what_does_not_fit(calls: list[Any], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        regard.page(calls, list("abcd"), **options)
+
+
+def test_texts_that_are_too_long() -> None:
+    with pytest.raises(ValueError, match="up to 32,000 tokens, got 32,001"):
+        regard.page([call_of(4)], ["a"] * 32_001)

@@ -1,0 +1,35 @@
+import type { HeadMap } from "../page/maps";
+import type { Scale } from "./scale";
+
+/** A map as a picture of the given size. Where cells must share a pixel, the brightest is seen. */
+export function paintMap(map: HeadMap, scale: Scale, width: number, height: number): ImageData {
+  const picture = new ImageData(width, height);
+  const columns = spans(map.columns, width);
+  const rows = spans(map.rows, height);
+  let at = 0;
+  for (const [top, bottom] of rows) {
+    for (const [left, right] of columns) {
+      let brightest = 0;
+      for (let row = top; row < bottom; row++) {
+        for (let column = left; column < right; column++) {
+          const cell = map.cells[row * map.columns + column] as number;
+          if (cell > brightest) brightest = cell;
+        }
+      }
+      picture.data[at] = scale[3 * brightest] as number;
+      picture.data[at + 1] = scale[3 * brightest + 1] as number;
+      picture.data[at + 2] = scale[3 * brightest + 2] as number;
+      picture.data[at + 3] = 255;
+      at += 4;
+    }
+  }
+  return picture;
+}
+
+/** For each pixel, the first cell that it covers and the one after the last. */
+function spans(cells: number, pixels: number): [number, number][] {
+  return Array.from({ length: pixels }, (_, pixel) => {
+    const first = Math.floor((pixel * cells) / pixels);
+    return [first, Math.max(first + 1, Math.floor(((pixel + 1) * cells) / pixels))];
+  });
+}

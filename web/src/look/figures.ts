@@ -1,0 +1,20 @@
+/** A weight with three digits. */
+export function weightInFigures(weight: number): string {
+  return weight > 0 && weight < 0.0005 ? "<0.001" : weight.toFixed(3);
+}
+
+/** A share in percent. */
+export function percent(share: number): string {
+  if (share > 0 && share < 0.005) return "< 1 %";
+  return `${Math.round(100 * share)} %`;
+}
+
+/** A measure: as many digits as tell heads apart. */
+export function measured(value: number): string {
+  return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2);
+}
+
+/** A count with marks between thousands. */
+export function count(number: number): string {
+  return number.toLocaleString("en");
+}

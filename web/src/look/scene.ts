@@ -1,0 +1,57 @@
+import type { Edges, Lit } from "../page/edges";
+import type { Block } from "./blocks";
+import type { Direction, State } from "./state";
+
+/** Everything that the parts of the page show at one moment. */
+export interface Scene {
+  readonly block: Block;
+  readonly section: number;
+  readonly edges: Edges;
+  readonly direction: Direction;
+  /** The token in question: the one under the pointer, else the chosen one. */
+  readonly token: number | null;
+  readonly pinned: boolean;
+  /** Whether the token is only under the pointer. */
+  readonly previewed: boolean;
+  /** What the token looks at, or what looks at it; empty without a token. */
+  readonly lit: Lit;
+}
+
+const NOTHING: Lit = { tokens: new Uint32Array(), weights: new Float32Array() };
+
+export function sceneOf(state: State, block: Block, edges: Edges): Scene {
+  const hovered = state.pinned ? null : state.hovered;
+  const direction = hovered?.direction ?? state.direction;
+  const length = (direction === "to" ? block.queries : block.keys).pieces.length;
+  const wanted = hovered?.token ?? state.token;
+  const token = wanted !== null && wanted < length ? wanted : null;
+  return {
+    block,
+    section: state.place.section,
+    edges,
+    direction,
+    token,
+    pinned: state.pinned && token !== null,
+    previewed: hovered !== null,
+    lit: token === null ? NOTHING : litBy(edges, direction, token),
+  };
+}
+
+export function litBy(edges: Edges, direction: Direction, token: number): Lit {
+  return direction === "to" ? edges.lookedAtBy(token) : edges.lookingAt(token);
+}
+
+/** The pieces of the text that the token in question stands in. */
+export function chosenPieces(scene: Scene): readonly string[] {
+  return (scene.direction === "to" ? scene.block.queries : scene.block.keys).pieces;
+}
+
+/** The pieces of the text in which tokens are lit. */
+export function litPieces(scene: Scene): readonly string[] {
+  return (scene.direction === "to" ? scene.block.keys : scene.block.queries).pieces;
+}
+
+/** The share of a query's attention that the page leaves out. */
+export function missingShare(lit: Lit): number {
+  return Math.max(0, 1 - lit.weights.reduce((sum, weight) => sum + weight, 0));
+}

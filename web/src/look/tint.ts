@@ -1,0 +1,34 @@
+import type { Lit } from "../page/edges";
+
+/** Tints have this many steps, so that a change too small to see changes nothing on the page. */
+export const STEPS = 100;
+
+/** A weight that is there at all can be seen. */
+const FAINTEST = 6;
+
+/**
+ * How strong the tint of a weight is. The square root lets small weights be seen; it is the same
+ * for all heads, so that heads can be compared.
+ */
+export function tintOf(weight: number): number {
+  if (weight <= 0) return 0;
+  return Math.max(FAINTEST, Math.round(STEPS * Math.sqrt(Math.min(1, weight))));
+}
+
+/** The tints of all tokens of a text of which some are lit. */
+export function tintsOfLit(lit: Lit, length: number): Uint8Array {
+  const tints = new Uint8Array(length);
+  for (let rank = 0; rank < lit.tokens.length; rank++) {
+    tints[lit.tokens[rank] as number] = tintOf(lit.weights[rank] as number);
+  }
+  return tints;
+}
+
+/** Tints of mean weights, which are small in long texts: the highest but for a few is the strongest. */
+export function tintsOfMeans(means: Float32Array): Uint8Array {
+  const sorted = means.slice().sort();
+  const high = sorted[Math.floor(0.98 * (sorted.length - 1))] || sorted.at(-1) || 1;
+  return Uint8Array.from(means, (mean) =>
+    Math.round(0.7 * STEPS * Math.sqrt(Math.min(1, mean / high))),
+  );
+}

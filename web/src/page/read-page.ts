@@ -1,0 +1,34 @@
+import { type PageData, VERSION } from "./contract";
+import { Trouble } from "./trouble";
+
+/** The description of the page, from its JSON. */
+export function readPage(json: string): PageData {
+  const page = parse(json);
+  if (page.version !== VERSION) {
+    throw new Trouble(
+      `This page was written in version ${String(page.version)} of its format, ` +
+        `but its script reads version ${VERSION}. Save the page again.`,
+    );
+  }
+  if (!page.texts?.length || !page.layers?.length) {
+    throw new Trouble("This page has no text or no layers. Save the page again.");
+  }
+  for (const block of [...page.layers, ...page.averages]) {
+    if (!page.texts[block.queries] || !page.texts[block.keys]) {
+      throw new Trouble("A layer of this page has no text. Save the page again.");
+    }
+  }
+  return page;
+}
+
+function parse(json: string): PageData {
+  try {
+    const page: unknown = JSON.parse(json);
+    if (typeof page === "object" && page !== null) return page as PageData;
+  } catch {
+    // Told below.
+  }
+  throw new Trouble(
+    "The description of this page cannot be read: the file is damaged or cut short.",
+  );
+}

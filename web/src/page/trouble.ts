@@ -1,0 +1,10 @@
+/** Something is wrong with the page itself; the message is for the person who reads it. */
+export class Trouble extends Error {
+  override name = "Trouble";
+}
+
+/** Words for any error, for the person who reads the page. */
+export function inWords(error: unknown): string {
+  if (error instanceof Trouble) return error.message;
+  return `Something went wrong: ${error instanceof Error ? error.message : String(error)}`;
+}

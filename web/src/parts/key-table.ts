@@ -1,0 +1,126 @@
+import { element } from "../dom/element";
+import { count, percent, weightInFigures } from "../look/figures";
+import { chosenPieces, litPieces, missingShare, type Scene } from "../look/scene";
+import type { PageData } from "../page/contract";
+import { showAlone, showAround, showPiece } from "../tokens/visible";
+import { holdsAll, keptInWords } from "./small-print";
+
+/** More rows than anyone reads would only be slow. */
+const MOST_ROWS = 40;
+/** So many tokens before and after one are its context. */
+const AROUND = 3;
+
+/** The chosen token's keys (or queries) in order of weight. */
+export class KeyTable {
+  readonly element: HTMLElement;
+  readonly #caption = element("caption");
+  readonly #position = element("th", { scope: "col", class: "number" }, "Position");
+  readonly #head = element("thead", {});
+  readonly #body = element("tbody");
+  readonly #foot = element("tfoot");
+  readonly #print = element("p", { class: "small-print" });
+
+  constructor(
+    private readonly page: PageData,
+    private readonly go: (token: number) => void,
+  ) {
+    this.#head.append(
+      element(
+        "tr",
+        {},
+        element("th", { scope: "col", class: "number rank" }, "Rank"),
+        element("th", { scope: "col" }, "Token"),
+        this.#position,
+        element("th", { scope: "col", class: "number" }, "Weight"),
+      ),
+    );
+    const table = element(
+      "table",
+      { class: "key-table" },
+      this.#caption,
+      this.#head,
+      this.#body,
+      this.#foot,
+    );
+    this.element = element("section", { class: "panel table" }, table, this.#print);
+    this.#body.addEventListener("click", (event) => {
+      const row = event.target instanceof Element ? event.target.closest("tr") : null;
+      if (row?.dataset.goto) this.go(Number(row.dataset.goto));
+    });
+  }
+
+  show(scene: Scene): void {
+    this.#head.hidden = scene.token === null;
+    this.#print.textContent = keptInWords(this.page, scene);
+    if (scene.token === null) {
+      this.#caption.textContent = "No token is chosen";
+      this.#body.replaceChildren();
+      this.#foot.replaceChildren();
+      return;
+    }
+    const token = element("bdi", { class: "quoted" });
+    token.textContent = showAlone(chosenPieces(scene)[scene.token] ?? "");
+    const before = scene.direction === "to" ? "Where " : "Who looks at ";
+    this.#caption.replaceChildren(before, token, scene.direction === "to" ? " looks" : "");
+    const pieces = litPieces(scene);
+    const shown = Math.min(MOST_ROWS, scene.lit.tokens.length);
+    const rows: HTMLElement[] = [];
+    for (let rank = 0; rank < shown; rank++) {
+      const weight = scene.lit.weights[rank] as number;
+      rows.push(rowOf(pieces, rank, scene.lit.tokens[rank] as number, weight));
+    }
+    this.#body.replaceChildren(...rows);
+    this.#foot.replaceChildren(...this.#footOf(scene, shown));
+  }
+
+  #footOf(scene: Scene, shown: number): HTMLElement[] {
+    const rows: HTMLElement[] = [];
+    const more = scene.lit.tokens.length - shown;
+    if (more > 0) rows.push(footRow(`and ${count(more)} more tokens`, ""));
+    if (scene.lit.tokens.length === 0) rows.push(footRow("none in this file", ""));
+    if (scene.direction === "to" && !holdsAll(this.page, scene)) {
+      rows.push(footRow("other keys", percent(missingShare(scene.lit))));
+    }
+    return rows;
+  }
+}
+
+function rowOf(
+  pieces: readonly string[],
+  rank: number,
+  token: number,
+  weight: number,
+): HTMLElement {
+  const named = element("bdi", { class: "quoted" });
+  named.textContent = showAlone(pieces[token] ?? "");
+  const before = pieces.slice(Math.max(0, token - AROUND), token);
+  const own = showPiece(pieces[token] ?? "").before;
+  const after = pieces.slice(token + 1, token + 1 + AROUND);
+  const button = element(
+    "button",
+    { type: "button", class: "context", "aria-label": `Go to ${named.textContent}` },
+    element("span", { class: "around" }, (showAround(before) + own).trimStart()),
+    named,
+    element("span", { class: "around" }, showAround(after)),
+  );
+  const bar = element("span", { class: "bar", "aria-hidden": "true" });
+  bar.style.setProperty("--share", String(Math.min(1, weight)));
+  return element(
+    "tr",
+    { "data-goto": token },
+    element("td", { class: "number rank" }, String(rank + 1)),
+    element("th", { scope: "row" }, button),
+    element("td", { class: "number" }, String(token)),
+    element("td", { class: "number weight" }, weightInFigures(weight), bar),
+  );
+}
+
+function footRow(words: string, figure: string): HTMLElement {
+  return element(
+    "tr",
+    {},
+    element("td"),
+    element("th", { scope: "row", colspan: 2 }, words),
+    element("td", { class: "number" }, figure),
+  );
+}

@@ -1,0 +1,98 @@
+import { drawn, element } from "../dom/element";
+import { litPieces, type Scene } from "../look/scene";
+import { tintsOfLit, tintsOfMeans } from "../look/tint";
+import type { Edges, Lit } from "../page/edges";
+import { faintCurves, ROW, strongCurves } from "./curves";
+import { LinesColumn } from "./lines-column";
+import type { ViewEvents } from "./text-view";
+
+/** Texts with more tokens are shown as running text only. */
+export const MOST_TOKENS = 128;
+
+const NO_LIT: Lit = { tokens: new Uint32Array(), weights: new Float32Array() };
+
+/** Two columns of tokens, queries left and keys right, with a curve for each weight. */
+export class LinesView {
+  readonly element = element("div", { class: "lines-view" });
+  readonly #faint = drawn("g", { class: "faint" });
+  readonly #strong = drawn("g", { class: "strong" });
+  readonly #picture = drawn(
+    "svg",
+    { class: "curves", preserveAspectRatio: "none", "aria-hidden": "true" },
+    this.#faint,
+    this.#strong,
+  );
+  #queries: LinesColumn | null = null;
+  #keys: LinesColumn | null = null;
+  #scene: Scene | null = null;
+  #drawnEdges: Edges | null = null;
+
+  constructor(private readonly events: ViewEvents) {}
+
+  show(scene: Scene): void {
+    const before = this.#scene;
+    this.#scene = scene;
+    if (before?.block.queries !== scene.block.queries || before.block.keys !== scene.block.keys) {
+      this.#build(scene);
+    }
+    if (this.#drawnEdges !== scene.edges) {
+      this.#faint.replaceChildren(...faintCurves(scene.edges));
+      this.#drawnEdges = scene.edges;
+    }
+    this.#picture.classList.toggle("all", scene.token === null);
+    this.#showTokens(scene);
+  }
+
+  reveal(scene: Scene): void {
+    const column = scene.direction === "to" ? this.#queries : this.#keys;
+    if (scene.token === null || !column) return;
+    column.strip.reveal(scene.token);
+  }
+
+  #showTokens(scene: Scene): void {
+    const queries = this.#queries;
+    const keys = this.#keys;
+    if (!queries || !keys) return;
+    const [chosen, lit] = scene.direction === "to" ? [queries, keys] : [keys, queries];
+    chosen.write(NO_LIT);
+    lit.write(scene.lit);
+    if (scene.token === null) {
+      this.#strong.replaceChildren();
+      queries.strip.choose(null, false);
+      keys.strip.choose(null, false);
+      queries.strip.tint(new Uint8Array(scene.edges.queries));
+      keys.strip.tint(tintsOfMeans(scene.edges.received()));
+      return;
+    }
+    this.#strong.replaceChildren(...strongCurves(scene.lit, scene.token, scene.direction === "to"));
+    lit.strip.choose(null, false);
+    lit.strip.tint(tintsOfLit(scene.lit, litPieces(scene).length));
+    chosen.strip.choose(scene.token, scene.pinned);
+    chosen.strip.tint(
+      new Uint8Array(scene.direction === "to" ? scene.edges.queries : scene.edges.keys),
+    );
+  }
+
+  #build(scene: Scene): void {
+    const { queries, keys, crosses } = scene.block;
+    const named = (name: string, role: string): string => (crosses ? `${name} ${role}` : role);
+    this.#queries = new LinesColumn(queries, "queries", named(queries.name, "looks"), {
+      hover: (token) => this.events.hover(token === null ? null : { token, direction: "to" }),
+      pick: (token) => this.events.pick({ token, direction: "to" }),
+    });
+    this.#keys = new LinesColumn(keys, "keys", named(keys.name, "is looked at"), {
+      hover: (token) => this.events.hover(token === null ? null : { token, direction: "from" }),
+      pick: (token) => this.events.pick({ token, direction: "from" }),
+    });
+    const height = ROW * Math.max(queries.pieces.length, keys.pieces.length);
+    this.#picture.setAttribute("viewBox", `0 0 100 ${height}`);
+    this.#picture.style.height = `${height}px`;
+    this.element.replaceChildren(
+      element("p", { class: "column-name queries" }, named(queries.name, "looks")),
+      element("p", { class: "column-name keys" }, named(keys.name, "is looked at")),
+      this.#queries.element,
+      this.#picture,
+      this.#keys.element,
+    );
+  }
+}

@@ -1,0 +1,115 @@
+import { element } from "../dom/element";
+import { weightInFigures } from "../look/figures";
+import type { Looking } from "../look/looking";
+import type { Scene } from "../look/scene";
+import type { Direction, Hovered, State, View } from "../look/state";
+import { Headline } from "./headline";
+import { LinesView, MOST_TOKENS } from "./lines-view";
+import { Switch } from "./switch";
+import { TextView } from "./text-view";
+import type { Tooltip } from "./tooltip";
+
+/** The middle of the page: which head, which token, and the text as lines or as running text. */
+export class Reading {
+  readonly element: HTMLElement;
+  readonly #headline: Headline;
+  readonly #direction: Switch<Direction>;
+  readonly #view: Switch<View>;
+  readonly #text: TextView;
+  readonly #lines: LinesView;
+  readonly #linesBox: HTMLElement;
+  readonly #alert = element("p", { class: "trouble", role: "alert", hidden: true });
+  readonly #body: HTMLElement;
+  #scene: Scene | null = null;
+
+  constructor(
+    private readonly looking: Looking,
+    private readonly tooltip: Tooltip,
+  ) {
+    this.#headline = new Headline(() => looking.letGo());
+    this.#direction = new Switch(
+      "direction",
+      "Direction",
+      [
+        { value: "to", name: "Where it looks" },
+        { value: "from", name: "Who looks at it" },
+      ],
+      (direction) => looking.turn(direction),
+    );
+    this.#view = new Switch(
+      "view",
+      "View",
+      [
+        { value: "lines", name: "Lines" },
+        { value: "text", name: "Text" },
+      ],
+      (view) => looking.setView(view),
+    );
+    const events = {
+      hover: (hovered: Hovered | null, at?: Element) => this.#hover(hovered, at),
+      pick: (picked: Hovered) => looking.pick(picked),
+    };
+    this.#text = new TextView(events);
+    this.#lines = new LinesView(events);
+    this.#linesBox = element("div", { class: "scroller lines-box" }, this.#lines.element);
+    this.#body = element("div", { class: "reading-body" });
+    this.element = element(
+      "main",
+      { class: "panel reading" },
+      this.#headline.element,
+      element("div", { class: "switches" }, this.#direction.element, this.#view.element),
+      this.#alert,
+      this.#body,
+    );
+  }
+
+  show(scene: Scene, state: State): void {
+    this.#scene = scene;
+    this.#alert.hidden = true;
+    this.element.dataset.direction = scene.token === null ? "from" : scene.direction;
+    this.#headline.show(scene);
+    this.#direction.show(scene.direction);
+    const fits = Math.max(scene.edges.queries, scene.edges.keys) <= MOST_TOKENS;
+    const view = fits ? state.view : "text";
+    this.#view.refuse("lines", fits ? "" : `For texts of up to ${MOST_TOKENS} tokens`);
+    this.#view.show(view);
+    const wanted = view === "lines" ? this.#linesBox : this.#text.element;
+    if (wanted.parentElement !== this.#body) this.#body.replaceChildren(wanted);
+    if (view === "lines") this.#lines.show(scene);
+    else this.#text.show(scene);
+  }
+
+  /** Scroll to the chosen token. */
+  reveal(scene: Scene, state: State): void {
+    if (this.#linesBox.isConnected && state.view === "lines") this.#lines.reveal(scene);
+    else this.#text.reveal(scene);
+  }
+
+  trouble(words: string): void {
+    this.#alert.textContent = words;
+    this.#alert.hidden = false;
+    this.#body.replaceChildren();
+  }
+
+  repaint(): void {
+    this.#text.repaint();
+  }
+
+  #hover(hovered: Hovered | null, at: Element | undefined): void {
+    this.looking.hover(hovered);
+    if (hovered && at && this.#text.element.isConnected) {
+      const box = at.getClientRects()[0] ?? at.getBoundingClientRect();
+      this.tooltip.show(this.#wordsFor(hovered), box.left - 10, box.bottom - 6);
+    } else this.tooltip.hide();
+  }
+
+  /** Where a token stands, and what the pinned token has to do with it. */
+  #wordsFor({ token, direction }: Hovered): string {
+    const scene = this.#scene;
+    const position = `position ${token}`;
+    if (!scene?.pinned || (scene.block.crosses && direction === scene.direction)) return position;
+    const rank = scene.lit.tokens.indexOf(token);
+    if (rank < 0) return position;
+    return `${position} · weight ${weightInFigures(scene.lit.weights[rank] as number)}`;
+  }
+}
