@@ -26,7 +26,7 @@ def _is_fresh(web: Path, assets: Path) -> bool:
     if not all((assets / name).exists() for name in NAMES):
         return False
     built = min((assets / name).stat().st_mtime for name in NAMES)
-    sources = [*(web / "src").rglob("*"), *web.glob("*.json"), *web.glob("*.ts")]
+    sources = [*(web / "src").rglob("*"), *web.glob("*.json"), *web.glob("*.*s")]
     return all(source.stat().st_mtime <= built for source in sources)
 
 

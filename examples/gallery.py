@@ -1,4 +1,4 @@
-"""Draw every figure on two real models, from 8 to 8,192 tokens.
+"""Draw every figure and the page on two real models, from 8 to 8,192 tokens.
 
 MiniLM, an encoder of 6 layers of 12 heads, reads 8 and 300 tokens; SmolLM2-135M, a decoder of 30
 layers of 9 heads, also 8,192, of Moby Dick. A small vision transformer with random weights looks at
@@ -14,7 +14,7 @@ Each file is called by figure, model and number of tokens: heatmap-smollm2-8192.
 import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
@@ -34,13 +34,9 @@ from transformers import (
 )
 
 import regard
+from examples.screenshot import Screenshot
 from materials import minilm, moby_dick, smollm2
-from regard.views.graph import graph
-from regard.views.heads import heads
-from regard.views.heatmap import heatmap
-from regard.views.offsets import offsets
-from regard.views.overlay import overlay
-from regard.views.tree import tree
+from regard.views import graph, heads, heatmap, offsets, overlay, tree
 
 LENGTHS = (8, 300, 8192)
 LARGEST = 200_000
@@ -50,7 +46,7 @@ SENTENCE = "The animal didn't cross."
 """Eight tokens with those that MiniLM puts around them; SmolLM2 reads eight of Moby Dick."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reading:
     """What a model did while it read a text.
 
@@ -89,8 +85,13 @@ def figures(length: int) -> dict[str, Draw]:
         "offsets": lambda it: offsets(it.call, head=it.head[1]),
         "offsets-several": lambda it: offsets(it.call.matrix[:, : len(it.others)]),
         "offsets-heads": lambda it: offsets(it.call),
+        "page": _page,
+        "page-dark": lambda it: replace(_page(it), dark=True),
     }
-    if length <= 300:
+    if length > 300:
+        # Heads rest on the first token: what else they do is seen without it.
+        found["graph-rest"] = lambda it: graph(it.call.matrix[0, it.head[1], 1:, 1:], it.tokens)
+    else:
         found["graph-layers"] = lambda it: graph(it.seen, it.tokens)
         found["offsets-layers"] = lambda it: offsets(it.seen)
     if length <= 100:
@@ -98,6 +99,13 @@ def figures(length: int) -> dict[str, Draw]:
         found["heatmap-dark"] = lambda it: _dark(lambda: found["heatmap"](it))
         found["graph-dark"] = lambda it: _dark(lambda: found["graph"](it))
     return found
+
+
+@cache
+def _page(it: Reading) -> Screenshot:
+    layer, head = it.head
+    page = regard.page(it.seen, it.tokens, title=it.model, about=f"{len(it.tokens):,} tokens")
+    return Screenshot(page, f"layer={layer}&head={head}&token={len(it.tokens) * 3 // 4}")
 
 
 def _dark(draw: Callable[[], Any]) -> Any:
@@ -173,9 +181,23 @@ def drawings(lengths: Sequence[int]) -> Iterator[tuple[str, str, Callable[[], An
             reading = cache(partial(read, length))
             for name, draw in figures(length).items():
                 yield name, f"{name}-{model}-{length}", partial(_drawn, draw, reading)
-    # Pages to explore have their place here.
+    yield "page", "page-minilm-sentence", draw_sentence
     yield "overlay", "overlay-vit-196", partial(draw_overlay, smooth=True)
     yield "overlay-patches", "overlay-patches-vit-196", partial(draw_overlay, smooth=False, head=1)
+
+
+@torch.no_grad()
+def draw_sentence() -> Screenshot:
+    """Show where "it" looks in a head of MiniLM that knows what it means."""
+    model = AutoModel.from_pretrained(minilm()).eval()
+    tokenizer = AutoTokenizer.from_pretrained(minilm())
+    sentence = "The animal didn't cross the street because it was too tired"
+    ids = tokenizer(sentence)["input_ids"]
+    with regard.watch(model) as seen:
+        model(torch.tensor([ids]))
+    tokens = tokenizer.convert_ids_to_tokens(ids)
+    page = regard.page(seen, tokens, title=sentence, about=f"MiniLM-L6-v2 · {len(ids)} tokens")
+    return Screenshot(page, f"layer=5&head=11&token={tokens.index('it')}")
 
 
 def _drawn(draw: Draw, reading: Callable[[], Reading]) -> Any:

@@ -9,7 +9,6 @@ from torch import nn
 
 import regard
 from regard.views import explain, explain_call, worked_example
-from regard.views.explain.figure import figure
 from regard.watch import Seen
 
 # What follows from the vectors of the worked example, by hand and to three digits.
@@ -110,11 +109,3 @@ def test_data_is_json() -> None:
     assert data["token"] == "it"
     assert [row["token"] for row in data["rows"]] == list(SCORES)
     assert data["rows"][1]["score"] == 0.77
-
-
-def test_figure_has_the_numbers() -> None:
-    drawn = figure(worked_example(), top=5)
-    texts = {text.get_text().strip() for ax in drawn.axes for text in ax.texts}
-    assert {"1.220", "0.704", "0.180"} <= texts
-    labels = [label.get_text() for label in drawn.axes[0].get_yticklabels()]
-    assert labels == ["animal", "cross", "street", "it", "tired"]

@@ -68,6 +68,7 @@ def test_what_is_no_list_of_strings(tokens: object) -> None:
         ("\n\n", "↵↵"),
         ("\t", "⇥"),
         (" ", "␣"),
+        ("\u3000", "␣"),
         ("", "∅"),
         ("\x07", "\ufffd"),
         ("\ud800", "\ufffd"),

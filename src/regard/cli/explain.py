@@ -18,7 +18,7 @@ from regard.cli.options import (
 from regard.cli.running import read_input, run, token_number
 from regard.cli.saving import FIGURES, check_ending, save_figure
 from regard.matrix import AttentionMatrix
-from regard.views import page
+from regard.views import page, steps
 from regard.views.explain import Explanation, explain_call, worked_example
 from regard.views.explain.worked_example import ASKING, SENTENCE
 
@@ -125,9 +125,7 @@ def _save(found: Explanation, sentence: str, path: Path, top: int) -> None:
             matrix, [found.asking], source=found.tokens, title=sentence[:60], explanation=found
         ).save(path)
         return
-    from regard.views.explain.figure import figure
-
-    save_figure(figure(found, top=top), path)
+    save_figure(steps(found, top=top), path)
 
 
 def _print(found: Explanation, sentence: str, top: int) -> None:

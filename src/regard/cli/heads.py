@@ -9,7 +9,6 @@ from rich.table import Table
 
 from regard.cli.console import doing, one_line_errors, out, print_json, tell
 from regard.cli.loading import load
-from regard.cli.look import layer_number
 from regard.cli.options import (
     DeviceOption,
     JsonOption,
@@ -19,7 +18,7 @@ from regard.cli.options import (
     RemoteCodeOption,
     TargetOption,
 )
-from regard.cli.running import read_input, run
+from regard.cli.running import layer_number, read_input, run
 from regard.cli.saving import FIGURES, check_ending, save_figure
 from regard.views.measures import MEASURES, measures
 
@@ -84,7 +83,7 @@ def heads(
         return
     rows: list[dict[str, Any]] = [
         {
-            "layer": layer_number(found, call),
+            "layer": layer_number(call),
             "head": head,
             "module": call.module,
             "looks": call.looks,

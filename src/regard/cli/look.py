@@ -20,7 +20,7 @@ from regard.cli.options import (
     RemoteCodeOption,
     TargetOption,
 )
-from regard.cli.running import Run, read_input, run, token_number
+from regard.cli.running import Run, layer_number, read_input, run, token_number
 from regard.cli.saving import FIGURES, check_ending, save
 from regard.cli.telling import Telling, bar, telling_heads, telling_token
 from regard.views.pieces import label, readable
@@ -92,7 +92,7 @@ def look(
     calls = _chosen(found, head)
     if save_to is not None:
         number = token_number(token, found.tokens)
-        path = save(save_to, found, calls, loaded, layer=layer, head=head, token=number)
+        path = save(save_to, given, found, calls, loaded, layer=layer, head=head, token=number)
         tell(f"{path} ({path.stat().st_size / 1e3:,.0f} kB)")
         if opened:
             webbrowser.open(path.resolve().as_uri())
@@ -138,18 +138,12 @@ def _print(
     for one in heads[:top]:
         call = by_index[one.layer]
         keys, _ = found.keys_of(call)
-        names = [f"{layer_number(found, call)}.{one.head}"]
+        names = [f"{layer_number(call)}.{one.head}"]
         names += ["source" if call.looks == "cross" else "itself"] if cross else []
         table.add_row(*names, _keys(readable(keys), one, wide=len(heads) == 1))
     console.print(table)
     if len(heads) > top:
         console.print(f"[dim]{len(heads) - top} other heads: --top {len(heads)}[/dim]")
-
-
-def layer_number(found: Run, call: Call) -> int:
-    """Return the number of a layer: that of its kind among those of its kind, as in the model."""
-    numbers = [int(part) for part in call.module.split(".") if part.isdecimal()]
-    return numbers[0] if numbers else call.index
 
 
 def _keys(pieces: list[str], one: Telling, *, wide: bool) -> Text:
@@ -189,7 +183,7 @@ def _as_data(found: Run, calls: list[Call], heads: list[Telling], token: int) ->
         keys = readable(found.keys_of(call)[0])
         listed.append(
             {
-                "layer": layer_number(found, call),
+                "layer": layer_number(call),
                 "head": one.head,
                 "module": call.module,
                 "looks": call.looks,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from regard.cli.loading import Loaded
+from regard.views.figures.names import layer_of
 from regard.views.pieces import label, readable
 from regard.watch import Call, Seen, watch
 
@@ -53,6 +54,11 @@ class Run:
 def is_encoder(call: Call) -> bool:
     """Say whether a call was made in the encoder of an encoder–decoder."""
     return call.looks == "self" and "encoder" in call.module.split(".")
+
+
+def layer_number(call: Call) -> int:
+    """Return the number of the layer that made a call, as the model counts."""
+    return int(layer_of(call) or call.index)
 
 
 def read_input(text: str) -> "str | Path":

@@ -14,6 +14,7 @@ FIGURES = (".svg", ".pdf", ".png")
 
 def save(
     path: Path,
+    text: str | Path,
     run: Run,
     calls: Sequence[Call],
     loaded: Loaded,
@@ -25,7 +26,7 @@ def save(
     """Write a page or a figure, by the ending of the file."""
     if path.suffix == ".html":
         about = f"{loaded.name} · {len(run.tokens):,} tokens"
-        title = _title(run)
+        title = _title(text)
         return page(calls, run.tokens, source=run.source, title=title, about=about).save(path)
     figure = _figure(run, calls, layer=layer, head=head, token=token)
     save_figure(figure, path)
@@ -46,14 +47,9 @@ def save_figure(figure: Any, path: Path) -> None:
         figure.savefig(path, dpi=200)
 
 
-def _title(run: Run) -> str:
-    from regard.views.pieces import readable
-
-    text = "".join(
-        piece for piece, odd in zip(readable(run.tokens), run.special, strict=True) if not odd
-    )
-    words = " ".join(text.split())
-    return "Attention" if not words else words if len(words) <= 60 else f"{words[:59]}…"
+def _title(text: str | Path) -> str:
+    words = text.name if isinstance(text, Path) else " ".join(text.split())
+    return words if len(words) <= 60 else f"{words[:59]}…"
 
 
 def _figure(

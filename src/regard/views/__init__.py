@@ -1,15 +1,10 @@
 """Pictures of attention: figures for papers, a page to explore, steps explained."""
 
 from regard.views.explain import Explanation, explain, explain_call, worked_example
-from regard.views.graph import graph
-from regard.views.heads import heads
-from regard.views.heatmap import heatmap
+from regard.views.figures import graph, heads, heatmap, offsets, overlay, steps, tree
 from regard.views.measures import MEASURES, measure, measures
-from regard.views.offsets import offsets
-from regard.views.overlay import overlay
 from regard.views.page import Page, page
 from regard.views.pieces import readable
-from regard.views.tree import tree
 
 __all__ = [
     "MEASURES",
@@ -26,6 +21,7 @@ __all__ = [
     "overlay",
     "page",
     "readable",
+    "steps",
     "tree",
     "worked_example",
 ]

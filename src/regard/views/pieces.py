@@ -45,9 +45,11 @@ def label(piece: str, width: int = 14) -> str:
     ('apple', '↵', '␣', 'Donauda…')
     """
     shown = piece.strip() or piece
-    shown = shown.replace("\n", "↵").replace("\t", "⇥").replace("\r", "↵").replace(" ", "␣") or "∅"
+    shown = shown.replace("\n", "↵").replace("\t", "⇥").replace("\r", "↵") or "∅"
     # What has no picture is shown as one that says so: control characters, halves of characters.
-    shown = "".join(char if char.isprintable() else "\ufffd" for char in shown)
+    shown = "".join(
+        "␣" if char.isspace() else char if char.isprintable() else "\ufffd" for char in shown
+    )
     return shown if len(shown) <= width else f"{shown[: width - 1]}…"
 
 

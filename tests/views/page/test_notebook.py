@@ -35,7 +35,7 @@ def test_two_pages_in_a_notebook(browser: Browser, tmp_path: Path) -> None:
     frames = [page.frame_locator(f"iframe[title='Page {number}']") for number in (0, 1)]
     for frame, tokens in zip(frames, texts, strict=True):
         frame.locator("[role=grid]").first.wait_for()
-        frame.get_by_text(tokens[2], exact=True).first.click()
+        frame.get_by_role("option", name=tokens[2], exact=True).first.click()
         assert frame.locator("table caption, h2").filter(has_text=tokens[2]).count()
     # What was chosen in one frame is nothing to the other.
     assert not frames[0].locator("table caption, h2").filter(has_text=texts[1][2]).count()

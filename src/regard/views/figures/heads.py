@@ -1,0 +1,228 @@
+"""All heads of a model at a glance: a small picture, or a number, for each."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.errors import check_choice
+from regard.matrix import AttentionMatrix
+from regard.matrix.groups import GROUP
+from regard.views.figures.colours import muted, sequential, unknown
+from regard.views.figures.fonts import drawable, width_of, wrapped
+from regard.views.figures.names import layer_names
+from regard.views.figures.style import (
+    COLUMN,
+    DPI,
+    PAGE,
+    SMALL,
+    TALLEST,
+    drawing,
+    fit_height,
+    new_figure,
+)
+from regard.views.figures.ticks import round_places
+from regard.views.measures import MEASURES, measures
+from regard.views.pieces import readable
+from regard.views.watched import Watched, one_sequence
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+_PICTURE = 48
+"""The most cells along an axis of a small picture."""
+
+_MARGIN = 0.4
+"""What numbers and labels take beside a grid, in inches."""
+
+
+@drawing()
+def heads(
+    calls: Sequence[AttentionMatrix | Watched],
+    values: str | Float[Tensor, "calls heads"] | None = None,
+    *,
+    label: str | None = None,
+    batch: int | None = None,
+    tokens: Sequence[str] | None = None,
+    figsize: tuple[float, float] | None = None,
+) -> "matplotlib.figure.Figure":
+    """Draw a small picture, or a number as a colour, for each head of each layer.
+
+    Args:
+        calls: what `regard.watch` has seen, or a matrix for each layer.
+        values: a name out of `regard.views.MEASURES`, or a number for each head, [calls, heads],
+            in which NaN is grey. Without it each head is a picture of its matrix. A colour is the
+            root of a weight, relative to the strongest cell of its head: the shapes of two pictures
+            can be compared, their strengths can't.
+        label: what numbers of your own are.
+        batch: which sequence, if there are several.
+        tokens: the tokens that were read; their beginning is written below.
+        figsize: width and height of the figure in inches; by default as wide as a column, or as a
+            page if there are very many heads.
+
+    Raises:
+        ImportError: matplotlib is missing.
+        ValueError: there are no calls, there is no such measure, or there are more or fewer numbers
+            than heads, or tokens than were read.
+
+    >>> import torch, regard
+    >>> x = torch.randn(1, 4, 5, 8)
+    >>> figure = heads([regard.AttentionMatrix(x, x)] * 4, "entropy")
+    >>> figure.axes[0].get_xlabel(), figure.axes[1].get_ylabel()
+    ('head', 'entropy, nats')
+    """
+    if not len(calls):
+        raise ValueError("there are no calls to draw")
+    matrices = [one_sequence(call, batch) for call in calls]
+    text = _beginning(matrices[0], tokens)
+    counts = [1 if "heads" not in each.axes else each.shape[0] for each in matrices]
+    side, width = _cell(len(calls), max(counts), biggest=1.3 if values is None else 0.21)
+    figure = new_figure(width, len(calls) * side + 1.5, figsize)
+    ax = figure.add_subplot()
+    if values is None:
+        _draw_pictures(ax, matrices, side)
+    else:
+        found, name = _numbers(calls, values, label, counts, batch)
+        _draw_numbers(ax, found, name)
+    _number(ax, layer_names(calls), max(counts), side)
+    room = 72 * (figure.get_figwidth() - 0.2)
+    notes = (
+        []
+        if values is not None
+        else ["colour: √ of the weight,", "relative to each head’s strongest"]
+    )
+    notes = [wrapped(notes, SMALL, room, between=" ")] if notes else []
+    if text:
+        notes.append(_cut(text, room))
+    if notes:
+        figure.supxlabel("\n".join(notes), size=SMALL, color=muted(ax))
+    if figsize is None:
+        fit_height(figure)
+    return figure
+
+
+def _cell(num_layers: int, num_heads: int, *, biggest: float) -> tuple[float, float]:
+    """Return the side of a head and the width of the figure, in inches."""
+    side = 0.0
+    for width in (COLUMN, PAGE):
+        side = min(biggest, (width - 2 * _MARGIN) / num_heads, (TALLEST - 1.3) / num_layers)
+        if side >= 0.2 or side == (TALLEST - 1.3) / num_layers:
+            return side, max(COLUMN / 2, num_heads * side + 2 * _MARGIN)
+    return side, PAGE
+
+
+def _draw_pictures(ax: Any, matrices: list[AttentionMatrix], side: float) -> None:
+    """Draw all pictures as one image; an Axes for each would take minutes where this takes none."""
+    from matplotlib.collections import PolyCollection
+    from matplotlib.colors import PowerNorm
+
+    size = max(8, min(_PICTURE, round(side * DPI)))
+    found = [matrix.pool(_cells(matrix, size)).cells.cpu().numpy() for matrix in matrices]
+    found = [cells if cells.ndim == 3 else cells[None] for cells in found]
+    most = max(max(cells.shape[1:]) for cells in found)
+    size = most * max(1, round(size / most))
+    gap = 2 * max(1, size // 24)
+    across = max(len(cells) for cells in found)
+    image = np.full((len(found), size + gap, across, size + gap), np.nan)
+    frames: list[list[tuple[float, float]]] = []
+    half = 0.5 * size / (size + gap)
+    corners = ((-half, -half), (half, -half), (half, half), (-half, half))
+    inside = slice(gap // 2, gap // 2 + size)
+    for layer, cells in enumerate(found):
+        for head, picture in enumerate(cells):
+            strongest = np.nanmax(picture, initial=0.0) or 1.0
+            image[layer, inside, head, inside] = _spread(picture / strongest, size)
+            frames.append([(head + x, layer + y) for x, y in corners])
+    sides = (-0.5, across - 0.5, len(found) - 0.5, -0.5)
+    flat = image.reshape(len(found) * (size + gap), -1)
+    ax.imshow(flat, extent=sides, cmap=sequential(ax), norm=PowerNorm(0.5, 0.0, 1.0))
+    edges: dict[str, Any] = {
+        "facecolors": "none",
+        "edgecolors": [muted(ax, 0.6)],
+        "linewidths": 0.3,
+    }
+    ax.add_collection(PolyCollection(frames, **edges))
+    ax.spines[:].set_visible(False)
+
+
+def _cells(matrix: AttentionMatrix, size: int) -> int:
+    """Return how many cells a picture has. Of whole groups of rows, they take half the time."""
+    tokens = max(1, *matrix.shape[-2:])
+    cell = -(-tokens // size)
+    if cell > GROUP // 2:
+        cell = -(-cell // GROUP) * GROUP
+    return -(-tokens // cell)
+
+
+def _spread(picture: NDArray[Any], size: int) -> NDArray[Any]:
+    """Return a picture with its cells repeated, so that it has size × size of them."""
+    rows, columns = (np.arange(size) * count // size for count in picture.shape)
+    return picture[rows][:, columns]
+
+
+def _numbers(
+    calls: Sequence[Any],
+    values: str | Tensor,
+    label: str | None,
+    counts: list[int],
+    batch: int | None,
+) -> tuple[NDArray[Any], str]:
+    """Return a number for each head, [calls, heads], and what it is called."""
+    if isinstance(values, str):
+        check_choice("values", values, MEASURES)
+        known = MEASURES[values]
+        return measures(calls, batch)[values].numpy(), label or f"{known.name}, {known.unit}"
+    if values.shape != (len(calls), max(counts)):
+        raise ValueError(
+            f"values must have the shape [calls, heads], {[len(calls), max(counts)]}, "
+            f"got {list(values.shape)}"
+        )
+    return values.detach().to("cpu", torch.float64).numpy(), label or ""
+
+
+def _draw_numbers(ax: Any, numbers: NDArray[Any], label: str) -> None:
+    known = numbers[np.isfinite(numbers)]
+    highest = known.max(initial=0.0)
+    lowest = min(0.0, known.min(initial=0.0))
+    colours = sequential(ax).with_extremes(bad=unknown(ax))
+    image = ax.imshow(numbers, cmap=colours, vmin=lowest, vmax=highest or 1.0)
+    # A bar as long as the grid is high is too short to be read beside one or two layers.
+    place = "right" if len(numbers) > 3 else "bottom"
+    length = {"shrink": 1.0, "aspect": 30} if place == "right" else {"aspect": 25}
+    ax.figure.colorbar(image, ax=ax, label=label, location=place, **length)
+
+
+def _number(ax: Any, layers: list[str], num_heads: int, side: float) -> None:
+    """Write the numbers of layers at the left and of heads on top, as many as can be read."""
+    room = 72 * side
+    columns = round_places(range(num_heads), room, across=True, apart=9.0)
+    rows = round_places(range(len(layers)), room, across=False, apart=9.0)
+    ax.set_xticks(columns, [str(head) for head in columns])
+    ax.set_yticks(rows, [layers[row] for row in rows])
+    ax.xaxis.set_label_position("top")
+    ax.tick_params(length=0, labeltop=True, labelbottom=False, labelrotation=0)
+    ax.set(xlabel="head", ylabel="layer")
+    ax.grid(visible=False)
+
+
+def _beginning(matrix: AttentionMatrix, tokens: Sequence[str] | None) -> str:
+    """Return what was read, as text in one line."""
+    if tokens is None:
+        return ""
+    if len(tokens) not in matrix.shape[-2:]:
+        raise ValueError(
+            f"tokens must name the {matrix.shape[-2]} queries, got {len(tokens)} tokens"
+        )
+    return drawable(" ".join("".join(readable(tokens)).split()))
+
+
+def _cut(text: str, room: float) -> str:
+    """Return as much of a text as fits in a room, in points."""
+    shown = text
+    while len(shown) > 1 and width_of(f"“{shown}…”", SMALL) > room:
+        shown = shown[: int(len(shown) * 0.95)]
+    return f"“{shown}”" if shown == text else f"“{shown.rstrip()}…”"

@@ -1,0 +1,220 @@
+"""The attention matrix of a head, or of several, as a picture."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import check_choice
+from regard.matrix import AttentionMatrix
+from regard.views.figures.colours import sequential, unknown
+from regard.views.figures.fonts import wrapped
+from regard.views.figures.names import title_of
+from regard.views.figures.style import (
+    COLUMN,
+    PAGE,
+    drawing,
+    fit_height,
+    new_figure,
+    one_axes,
+)
+from regard.views.figures.ticks import Ticks, tick
+from regard.views.figures.tokens import Labels, positions_of, row_and_column_labels
+from regard.views.watched import Watched, one_head, one_sequence
+
+if TYPE_CHECKING:
+    import matplotlib.colors
+    import matplotlib.figure
+
+
+class _Map(NamedTuple):
+    """The picture of a head.
+
+    Attributes:
+        matrix: of what, [queries, keys].
+        cells: [cell_rows, cell_columns].
+        height: how many queries a cell has.
+        width: how many keys a cell has.
+    """
+
+    matrix: AttentionMatrix
+    cells: NDArray[Any]
+    height: int
+    width: int
+
+
+@drawing()
+def heatmap(
+    what: AttentionMatrix | Watched,
+    tokens: Sequence[str] | None = None,
+    *,
+    key_tokens: Sequence[str] | None = None,
+    head: int | Sequence[int] | None = None,
+    batch: int | None = None,
+    scale: Literal["linear", "log"] = "linear",
+    pool: Literal["mean", "max"] = "mean",
+    size: int = 512,
+    vmax: float | None = None,
+    ax: Any = None,
+    figsize: tuple[float, float] | None = None,
+) -> "matplotlib.figure.Figure":
+    """Draw the weights of a head, or of several side by side, queries downwards and keys across.
+
+    Args:
+        what: a call that `regard.watch` has seen, or an attention matrix.
+        tokens: as of `tokenizer.convert_ids_to_tokens(ids)`. They are written on the axes while
+            there is room for all of them; otherwise positions are.
+        key_tokens: the tokens that are looked at, if they are those of another text.
+        head: which head, or which ones; all of them by default.
+        batch: which sequence, if there are several.
+        scale: "linear", or "log" down to 1/10,000 of the strongest. Pairs of weight 0, such as
+            those that are forbidden, have the colour of the background in both.
+        pool: what a cell shows if it has several pairs, the "mean" or the "max" of their weights.
+        size: the most cells along an axis. A longer text is pooled; the colour bar says so.
+        vmax: the weight of the strongest colour; by default the strongest that is drawn.
+        ax: an Axes of matplotlib to draw a single head in.
+        figsize: width and height of the figure in inches; by default as wide as a column.
+
+    Raises:
+        ImportError: matplotlib is missing.
+        ValueError: tokens don't fit the matrix, or several heads were to be drawn in one Axes.
+
+    >>> import torch, regard
+    >>> x = torch.randn(1, 4, 5, 8)
+    >>> figure = heatmap(regard.AttentionMatrix(x, x), ["a", "b", "c", "d", "e"], head=2)
+    >>> [text.get_text() for text in figure.axes[0].get_xticklabels()]
+    ['a', 'b', 'c', 'd', 'e']
+    """
+    from matplotlib.ticker import FuncFormatter
+
+    check_choice("scale", scale, ("linear", "log"))
+    matrix = one_sequence(what, batch)
+    looks = getattr(what, "looks", "self")
+    rows, columns = row_and_column_labels(matrix, tokens, key_tokens, looks=looks)
+    chosen = _chosen(matrix, head)
+    # As even as it gets: five are three and two.
+    down = -(-len(chosen) // (4 if len(chosen) <= 12 else 8))
+    across = -(-len(chosen) // down)
+    cells = max(32, size // across) if across > 1 else size
+    maps = _maps(chosen, cells, pool)
+    if len(maps) > 1 and ax is not None:
+        raise ValueError(f"an Axes has room for one head, got {len(maps)}: choose one, as head=0")
+    if len(maps) == 1:
+        figure, only = one_axes(ax, COLUMN, COLUMN + 1.0, figsize)
+        panels: list[Any] = [only]
+    else:
+        width = COLUMN if len(maps) <= 12 else PAGE
+        figure = new_figure(width, width * down / across + 1.5, figsize)
+        panels = list(figure.subplots(down, across, squeeze=False).flat)
+    norm, extend = _norm(maps, scale, vmax)
+    colours = sequential(panels[0], lowest=0.1 if scale == "log" else 0.0)
+    image: Any = None
+    for panel, one in zip(panels, maps, strict=False):
+        image = _draw(panel, one, norm, colours)
+        panel.set_title(title_of(what if len(maps) == 1 else None, one.matrix))
+    for panel in panels[len(maps) :]:
+        panel.set_visible(False)
+    shown = panels[: len(maps)]
+    plain: dict[str, Any] = {"format": FuncFormatter(_plain)} if scale == "log" else {}
+    # Beside a single row of panels, a bar would be too short for its label.
+    flat = down == 1 and len(maps) > 1
+    place: dict[str, Any] = {"location": "bottom", "aspect": 40} if flat else {"aspect": 25}
+    bar = figure.colorbar(image, ax=shown, label="weight", extend=extend, **place, **plain)
+    width, height = _label(shown, across, (rows, columns), maps[0].matrix)
+    room = across * width if flat else down * height
+    bar.set_label(wrapped(_about(maps[0], pool), 8.0, room, between=" "))
+    if ax is None and figsize is None:
+        fit_height(figure)
+    return figure
+
+
+def _chosen(matrix: AttentionMatrix, head: int | Sequence[int] | None) -> list[AttentionMatrix]:
+    """Return the matrices [queries, keys] of the heads that are to be drawn."""
+    if "heads" not in matrix.axes or isinstance(head, int):
+        return [one_head(matrix, head if isinstance(head, int) else None)]
+    heads = list(range(matrix.shape[0]) if head is None else head)
+    if not heads:
+        raise ValueError("head names no head: leave it out to draw all")
+    return [matrix[number] for number in heads]
+
+
+def _maps(matrices: list[AttentionMatrix], size: int, pool: Literal["mean", "max"]) -> list[_Map]:
+    pooled = [(matrix, matrix.pool(size, pool)) for matrix in matrices]
+    return [
+        _Map(one, found.cells.cpu().numpy(), found.height, found.width) for one, found in pooled
+    ]
+
+
+def _norm(
+    maps: list[_Map], scale: str, vmax: float | None
+) -> "tuple[matplotlib.colors.Normalize, str]":
+    """Return how weights become colours, and at which ends there are others."""
+    from matplotlib.colors import LogNorm, Normalize
+
+    numbers = np.concatenate([one.cells[one.cells > 0.0] for one in maps])
+    strongest = float(numbers.max(initial=0.0))
+    highest = float(vmax or strongest or 1.0)
+    above = "max" if strongest > highest else "neither"
+    if scale == "linear":
+        return Normalize(0.0, highest), above
+    weakest = float(numbers.min(initial=highest))
+    lowest = min(max(1e-4 * highest, weakest), 0.1 * highest)
+    below = "min" if weakest < lowest else "neither"
+    return LogNorm(lowest, highest), "both" if above == "max" and below == "min" else (
+        above if above == "max" else below
+    )
+
+
+def _draw(ax: Any, one: _Map, norm: Any, colours: Any) -> Any:
+    """Draw a head so that query i and key j stand at row i and column j, however it is pooled."""
+    from matplotlib.colors import ListedColormap
+
+    num_rows, num_columns = one.matrix.shape
+    cell_rows, cell_columns = one.cells.shape
+    corners = (-0.5, cell_columns * one.width - 0.5, cell_rows * one.height - 0.5, -0.5)
+    where: dict[str, Any] = {"extent": corners, "aspect": "auto"}
+    image = ax.imshow(one.cells, cmap=colours, norm=norm, **where)
+    nothing = np.isnan(one.cells)
+    if nothing.any():
+        grey = ListedColormap([unknown(ax)])
+        ax.imshow(np.where(nothing, 1.0, np.nan), cmap=grey, vmin=0.0, vmax=1.0, **where)
+    ax.set(xlim=(-0.5, num_columns - 0.5), ylim=(num_rows - 0.5, -0.5))
+    # Cells are square, unless that would make a ribbon.
+    ax.set_box_aspect(min(3.0, max(1 / 3, num_rows / max(1, num_columns))))
+    ax.grid(visible=False)
+    return image
+
+
+def _plain(weight: float, _: Any) -> str:
+    """Return a weight without an exponent while that can be read."""
+    return f"{weight:.7f}".rstrip("0").rstrip(".") if weight >= 1e-6 else f"{weight:g}"
+
+
+def _about(one: _Map, pool: str) -> list[str]:
+    """Return what a colour means, in parts that may stand in lines of their own."""
+    if one.height == one.width == 1:
+        return ["weight"]
+    what = "mean weight of" if pool == "mean" else "largest weight of"
+    return [what, f"{one.height} × {one.width} tokens"]
+
+
+def _label(
+    panels: list[Any], across: int, labels: tuple[Labels, Labels], matrix: AttentionMatrix
+) -> tuple[float, float]:
+    """Label rows left of a grid and columns below it; return the size of a panel, in points."""
+    left = panels[::across]
+    bottom = panels[-across:] if len(panels) > across else panels
+    for panel in panels:
+        if panel not in left:
+            panel.set_yticks([])
+        if panel not in bottom:
+            panel.set_xticks([])
+    for panel in left:
+        panel.set_ylabel("query")
+    for panel in bottom:
+        panel.set_xlabel("key")
+    return tick(
+        Ticks(left, "y", labels[0], positions_of(matrix, "queries")),
+        Ticks(bottom, "x", labels[1], positions_of(matrix, "keys")),
+    )

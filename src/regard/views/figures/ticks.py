@@ -1,0 +1,100 @@
+"""Ticks that can be read: a label for each token while they fit, round positions otherwise."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor
+from typing import Any, Literal
+
+from regard.views.figures.fonts import width_of
+from regard.views.figures.style import LEAST, SMALL, size_in_points
+from regard.views.figures.tokens import Labels
+
+LINE = 1.22
+"""How far apart lines of text must be at least, in sizes of the font."""
+
+
+@dataclass(frozen=True)
+class Ticks:
+    """What is to be written on the same axis of some Axes.
+
+    Attributes:
+        panels: Axes of one size, at least one, on which row or column i stands at i.
+        axis: which of their axes.
+        labels: what rows or columns are called, if they have names.
+        places: their positions in the text.
+    """
+
+    panels: Sequence[Any]
+    axis: Literal["x", "y"]
+    labels: Labels
+    places: Sequence[int]
+
+    def room(self, size: tuple[float, float]) -> float:
+        """Return how far apart two labels are on an Axes of a size, in points."""
+        return size[self.axis == "y"] / max(1, len(self.places))
+
+    def put(self, size: float, room: float) -> None:
+        """Write the labels at a size; round positions, if there are none or they are too small."""
+        if self.labels is None or size < LEAST:
+            at = round_places(self.places, room, across=self.axis == "x")
+            self._put(at, [f"{self.places[i]:,}" for i in at], SMALL, rotation=0)
+            return
+        wide = self.axis == "x" and any(
+            width_of(text, size) + size / 2 > room for text in self.labels
+        )
+        self._put(range(len(self.labels)), self.labels, size, rotation=90 if wide else 0)
+        for ax in self.panels:
+            ax.tick_params(axis=self.axis, length=0, pad=3)
+
+    def _put(self, at: Sequence[int], labels: list[str], size: float, *, rotation: int) -> None:
+        for ax in self.panels:
+            put = ax.set_xticks if self.axis == "x" else ax.set_yticks
+            put(at, labels, fontsize=size, rotation=rotation, parse_math=False, usetex=False)
+
+
+def tick(rows: Ticks, columns: Ticks) -> tuple[float, float]:
+    """Label the rows and the columns of some Axes with what fits.
+
+    Labels take room from their Axes, so that smaller ones may be needed once they are there.
+
+    Returns:
+        Width and height of an Axes with its labels, in points.
+    """
+    both = rows, columns
+    sizes = [SMALL for _ in both]
+    size = (0.0, 0.0)
+    for attempt in range(4):
+        size = size_in_points(rows.panels[0])
+        fitting = [floor(10 * ticks.room(size) / LINE) / 10 for ticks in both]
+        if attempt and all(a >= b for a, b in zip(fitting, sizes, strict=True)):
+            break
+        sizes = [min(pair) if attempt < 3 else 0.0 for pair in zip(fitting, sizes, strict=True)]
+        for ticks, each in zip(both, sizes, strict=True):
+            ticks.put(each, ticks.room(size))
+    return size
+
+
+def round_places(
+    places: Sequence[int], room: float, *, across: bool, apart: float = 14.0
+) -> list[int]:
+    """Return which rows or columns have round positions, as many as can be labelled.
+
+    Args:
+        places: the position of each row or column.
+        room: how far apart they are, in points.
+        across: whether their labels stand side by side.
+        apart: how far apart labels must be at least, in points.
+    """
+    if not places:
+        return []
+    widest = width_of(f"{max(places):,}", SMALL)
+    need = max(apart, 1.5 * widest if across else LINE * SMALL) / room
+    steps = (unit * 10**power for power in range(12) for unit in (1, 2, 5))
+    every = next(step for step in steps if step >= need)
+    together = all(place == places[0] + i for i, place in enumerate(places))
+    first = places[0] if together else 0
+    found = [i for i in range(len(places)) if (i + first) % every == 0] or [0]
+    # Nothing round but the first: the last says at least how many there are.
+    if found == [0] and room * (len(places) - 1) >= max(apart, 1.2 * widest):
+        found.append(len(places) - 1)
+    return found

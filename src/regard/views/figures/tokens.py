@@ -1,0 +1,78 @@
+"""Which token stands at each row and at each column of a matrix."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+
+from regard.matrix import AttentionMatrix
+from regard.matrix.index import as_tensor
+from regard.views.figures.fonts import drawable
+from regard.views.pieces import label, readable
+
+Labels = list[str] | None
+"""A label for each token, or None where there are only positions."""
+
+
+def labels_of(tokens: Sequence[str]) -> list[str]:
+    """Return tokens as they are written in figures."""
+    return [drawable(label(piece)) for piece in readable(tokens)]
+
+
+def positions_of(matrix: AttentionMatrix, axis: Literal["queries", "keys"]) -> list[int]:
+    """Return the index in the whole matrix of each row or column."""
+    return as_tensor(getattr(matrix.view, axis)).tolist()
+
+
+def row_and_column_labels(
+    matrix: AttentionMatrix,
+    tokens: Sequence[str] | None,
+    key_tokens: Sequence[str] | None = None,
+    *,
+    looks: Any = "self",
+) -> tuple[Labels, Labels]:
+    """Return what the rows and the columns of a matrix are called.
+
+    Args:
+        matrix: with or without further axes.
+        tokens: those of the matrix, or of the whole text of which the matrix is a part.
+        key_tokens: the same for its columns, if it looks at another text.
+        looks: "cross" if it does.
+
+    Raises:
+        ValueError: there are more or fewer tokens than rows or columns.
+    """
+    view = matrix.view
+    rows, columns = as_tensor(view.queries), as_tensor(view.keys)
+    of_rows, of_columns = (
+        None if each is None else labels_of(each) for each in (tokens, key_tokens)
+    )
+    if of_rows is not None and of_columns is None and looks != "cross":
+        return _of_one_text(matrix, of_rows)
+    return (
+        _picked("queries", of_rows, rows.tolist(), view.source.shape[2], "tokens"),
+        _picked("keys", of_columns, columns.tolist(), view.source.shape[3], "key_tokens"),
+    )
+
+
+def _of_one_text(matrix: AttentionMatrix, labels: list[str]) -> tuple[Labels, Labels]:
+    """Return the labels of rows and columns that are tokens of one text."""
+    view = matrix.view
+    places, columns = view.source.positions(view.queries).cpu(), as_tensor(view.keys)
+    if len(labels) == view.source.shape[3] and not bool((places >= len(labels)).any()):
+        return [labels[place] for place in places], [labels[place] for place in columns]
+    if torch.equal(places, columns):
+        found = _picked("keys", labels, columns.tolist(), view.source.shape[3], "tokens")
+        return found, found
+    raise ValueError(
+        f"tokens must name all {view.source.shape[3]} keys of the text, got {len(labels)}; "
+        "where queries look at another text, name its tokens with key_tokens"
+    )
+
+
+def _picked(axis: str, labels: Labels, places: list[int], size: int, name: str) -> Labels:
+    if labels is None or len(labels) == len(places):
+        return labels
+    if len(labels) == size:
+        return [labels[place] for place in places]
+    raise ValueError(f"{name} must name the {len(places)} {axis}, got {len(labels)} tokens")
