@@ -47,7 +47,8 @@ def interleaved(rounds: int, **contenders: Callable[[], object]) -> dict[str, fl
     once = {name: min(once[name], _seconds(run, 1)) for name, run in contenders.items()}
     share = min(max(once.values()), 2.0)
     runs = {name: max(1, round(share / seconds)) for name, seconds in once.items()}
-    best = dict.fromkeys(contenders, float("inf"))
+    # What is run once in a round was measured as well before the first one.
+    best = {name: once[name] if runs[name] == 1 else float("inf") for name in contenders}
     for _ in range(rounds):
         for name, contender in contenders.items():
             best[name] = min(best[name], _seconds(contender, runs[name]))

@@ -1,6 +1,7 @@
 """Pages as people meet them: in a browser, with a pointer, a finger, keys, and hostile texts."""
 
 import re
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,9 @@ import torch
 
 import regard
 from regard.views.explain import worked_example
+from regard.views.page.page import Shown, composed
+from regard.views.page.strongest import heads_of, means_of
+from regard.views.page.texts import Layer, Text
 from tests.views.page.looks import CONTRASTS, TEXT_FAULTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -486,3 +490,33 @@ class TestLayout:
             "(box => box.scrollHeight <= box.clientHeight + 1)(document.querySelector('.scroller'))"
         )
         assert not page.locator(".switches").is_visible()
+
+
+def test_a_long_page_is_small_and_opens_soon(open_page: Open) -> None:
+    """8,192 tokens and 270 heads: one layer is computed, and stands for all thirty."""
+    length, num_layers = 8_192, 30
+    generator = torch.Generator().manual_seed(0)
+    query, key = (2 * torch.randn(1, 9, length, 64, generator=generator) for _ in range(2))
+    matrix = regard.AttentionMatrix(query, key, pattern=regard.causal())
+    call = SimpleNamespace(matrix=matrix, module="layers.0", looks="self")
+    layer = Layer(call, "", "0", 0, 0)
+    found = heads_of(layer, None, count=16, map_size=64)
+    (mean,), average = means_of([layer], None, count=16, progress=False)
+    texts = [Text("text", [" word"] * length)]
+    shown = Shown(
+        texts,
+        [layer] * num_layers,
+        [found] * num_layers,
+        dict.fromkeys(range(num_layers), mean),
+        [average],
+        16,
+    )
+    words = {"title": "Long", "about": "", "explanation": None}
+    page = composed(shown, words, limit=28_000_000)
+    assert 1e6 < len(page.html) < 30e6
+    seconds: list[float] = []
+    for _ in range(3):
+        start = time.perf_counter()
+        open_page(page.html).wait_for_selector("[role=grid]")
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 3

@@ -91,38 +91,67 @@ def page(
         )
         means.update(zip(numbers, of_layers, strict=True))
         averages.append(of_all)
+    shown = Shown(texts, layers, found, means, averages, count)
+    steps = None if explanation is None else explanation.as_data()
+    return composed(shown, {"title": title, "about": about, "explanation": steps}, limit)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """All that a page shows.
+
+    Attributes:
+        texts: the texts.
+        layers: the layers.
+        found: what was found in the heads of each layer.
+        means: the strongest keys in the mean over the heads of each layer, by its number.
+        averages: the same over all layers of each stack.
+        kept: how many keys of a query were kept.
+    """
+
+    texts: Sequence[Text]
+    layers: Sequence[Layer]
+    found: Sequence[Found]
+    means: Mapping[int, Strongest]
+    averages: Sequence[Strongest]
+    kept: int
+
+
+def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
+    """Put a page together.
+
+    Args:
+        shown: what it shows.
+        words: title, line below it and explanation.
+        limit: its largest size in bytes, more or less.
+    """
+    longest = max(len(text.pieces) for text in shown.texts)
     weight_bits = 16 if longest <= _EXACT_TOKENS else 8
-    sections = [[one.strongest, means[number]] for number, one in enumerate(found)]
-    floor = _floor([*sections, averages], weight_bits, limit)
-    blobs = {"maps": packed(maps([one.maps for one in found]))}
-    for name, groups in (("edges", sections), ("average", [[one] for one in averages])):
+    sections = [[one.strongest, shown.means[number]] for number, one in enumerate(shown.found)]
+    averages = [[one] for one in shown.averages]
+    floor = _floor([*sections, *averages], weight_bits, limit)
+    blobs = {"maps": packed(maps([one.maps for one in shown.found]))}
+    for name, groups in (("edges", sections), ("average", averages)):
         for number, group in enumerate(groups):
             blobs[f"{name}-{number}"] = packed(edges(group, floor=floor, weight_bits=weight_bits))
     facts = {
         "version": 1,
-        "title": title,
-        "about": about,
-        "texts": [{"name": text.name, "pieces": text.pieces} for text in texts],
-        "layers": [_described(*pair) for pair in zip(layers, found, strict=True)],
+        **words,
+        "texts": [{"name": text.name, "pieces": text.pieces} for text in shown.texts],
+        "layers": [_described(*pair) for pair in zip(shown.layers, shown.found, strict=True)],
         "averages": [
-            {
-                "group": layers[numbers[0]].group,
-                "queries": layers[numbers[0]].queries,
-                "keys": layers[numbers[0]].keys,
-                "layers": numbers,
-            }
-            for numbers in stacks.values()
+            {**_sides(shown.layers[numbers[0]]), "layers": numbers}
+            for numbers in _stacks(shown.layers).values()
         ],
         "measures": [
             {"id": name, "name": one.name, "unit": one.unit, "about": one.about, "high": high}
             for name, one in MEASURES.items()
-            if (high := _highest(found, name)) is not None
+            if (high := _highest(shown.found, name)) is not None
         ],
         "map_size": _MAP_SIZE,
         "weight_bits": weight_bits,
-        "kept": count,
+        "kept": shown.kept,
         "floor": floor,
-        "explanation": None if explanation is None else explanation.as_data(),
     }
     return document(facts, blobs)
 
@@ -171,20 +200,19 @@ def _described(layer: Layer, found: Found) -> Mapping[str, Any]:
         for name, values in found.measures.items()
     }
     return {
+        **_sides(layer),
         "module": layer.call.module,
         "name": layer.name,
-        "group": layer.group,
         "looks": str(layer.call.looks),
-        "queries": layer.queries,
-        "keys": layer.keys,
         "heads": len(found.maps),
         "measures": measures,
     }
 
 
+def _sides(layer: Layer) -> dict[str, Any]:
+    return {"group": layer.group, "queries": layer.queries, "keys": layer.keys}
+
+
 def _highest(found: Sequence[Found], name: str) -> float | None:
     values = [x for one in found for x in one.measures[name].tolist() if math.isfinite(x)]
     return max(values, default=None)
-
-
-__all__ = ["Page", "Text", "page"]
