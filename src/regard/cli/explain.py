@@ -7,15 +7,14 @@ import typer
 from rich.table import Table
 from torch import Tensor
 
-from regard.cli.console import doing, one_line_errors, out, print_json, tell
-from regard.cli.loading import load
+from regard.cli.console import one_line_errors, out, print_json, tell
 from regard.cli.options import (
     DeviceOption,
     JsonOption,
     PickleOption,
     RemoteCodeOption,
 )
-from regard.cli.running import read_input, run, token_number
+from regard.cli.running import Run, token_number, watched
 from regard.cli.saving import FIGURES, check_ending, save_figure
 from regard.matrix import AttentionMatrix
 from regard.views import page, steps
@@ -82,16 +81,16 @@ def explain(
         sentence = SENTENCE
     else:
         sentence = text or SENTENCE
-        found = _in_model(
-            read_input(sentence),
-            token,
+        _, _, run = watched(
+            sentence,
             model,
-            layer,
-            head,
+            layer=layer,
+            values=True,
             device=device,
             allow_pickle=allow_pickle,
             allow_remote_code=allow_remote_code,
         )
+        found = _in_model(run, token, head)
     if save_to is not None:
         _save(found, sentence, save_to, top)
         tell(str(save_to))
@@ -101,20 +100,14 @@ def explain(
         _print(found, sentence, top)
 
 
-def _in_model(
-    text: "str | Path", token: str | None, model: str, layer: int, head: int, **options: object
-) -> Explanation:
-    with doing(f"loading {model}"):
-        loaded = load(model, **options)  # pyright: ignore[reportArgumentType]
-    with doing(f"running {loaded.name}"):
-        found = run(loaded, text, layer=layer, values=True)
-    call = found.seen[-1]
+def _in_model(run: Run, token: str | None, head: int) -> Explanation:
+    call = run.seen[-1]
     if not 0 <= head < call.heads:
         raise ValueError(f"there are {call.heads} heads, counted from 0, got {head}")
-    number = token_number(token, found.queries_of(call))
+    number = token_number(token, run.queries_of(call))
     if number is None:
         number = call.queries // 2
-    return explain_call(call, found.keys_of(call)[0], number, head=head)
+    return explain_call(call, run.keys_of(call)[0], number, head=head)
 
 
 def _save(found: Explanation, sentence: str, path: Path, top: int) -> None:

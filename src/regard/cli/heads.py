@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from regard.cli.console import doing, one_line_errors, out, print_json, tell
-from regard.cli.loading import load
+from regard.cli.console import one_line_errors, out, print_json, tell
 from regard.cli.options import (
     DeviceOption,
     JsonOption,
@@ -18,7 +17,7 @@ from regard.cli.options import (
     RemoteCodeOption,
     TargetOption,
 )
-from regard.cli.running import layer_number, read_input, run
+from regard.cli.running import layer_number, watched
 from regard.cli.saving import FIGURES, check_ending, save_figure
 from regard.views.measures import MEASURES, measures
 
@@ -64,16 +63,17 @@ def heads(
     """
     if sort not in (_BY_LAYER, *MEASURES):
         raise ValueError(f"--sort takes {_BY_LAYER}, {', '.join(MEASURES)}, got {sort}")
-    given = read_input(text)
     if save_to is not None:
         check_ending(save_to, FIGURES)
-    with doing(f"loading {model}"):
-        loaded = load(
-            model, device=device, allow_pickle=allow_pickle, allow_remote_code=allow_remote_code
-        )
-    with doing(f"running {loaded.name}"):
-        found = run(loaded, given, target=target, layer=layer)
-    found.seen.verify()
+    _, _, found = watched(
+        text,
+        model,
+        target=target,
+        layer=layer,
+        device=device,
+        allow_pickle=allow_pickle,
+        allow_remote_code=allow_remote_code,
+    )
     measured = measures(found.seen)
     if save_to is not None:
         from regard.views import heads as figure_of

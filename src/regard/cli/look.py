@@ -8,8 +8,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from regard.cli.console import doing, one_line_errors, out, print_json, tell
-from regard.cli.loading import Loaded, load
+from regard.cli.console import one_line_errors, out, print_json, tell
+from regard.cli.loading import Loaded
 from regard.cli.options import (
     DeviceOption,
     HeadOption,
@@ -20,7 +20,7 @@ from regard.cli.options import (
     RemoteCodeOption,
     TargetOption,
 )
-from regard.cli.running import Run, layer_number, read_input, run, token_number
+from regard.cli.running import Run, layer_number, token_number, watched
 from regard.cli.saving import FIGURES, check_ending, save
 from regard.cli.telling import Telling, bar, telling_heads, telling_token
 from regard.views.pieces import label, readable
@@ -80,15 +80,17 @@ def look(
 
         regard look cat.png -m ./vit --save where.png
     """
-    given = read_input(text)
     if save_to is not None:
         check_ending(save_to, (".html", *FIGURES))
-    with doing(f"loading {model}"):
-        loaded = load(
-            model, device=device, allow_pickle=allow_pickle, allow_remote_code=allow_remote_code
-        )
-    with doing(f"running {loaded.name}"):
-        found = run(loaded, given, target=target, layer=layer)
+    loaded, given, found = watched(
+        text,
+        model,
+        target=target,
+        layer=layer,
+        device=device,
+        allow_pickle=allow_pickle,
+        allow_remote_code=allow_remote_code,
+    )
     calls = _chosen(found, head)
     if save_to is not None:
         number = token_number(token, found.tokens)
@@ -114,7 +116,6 @@ def _chosen(found: Run, head: int | None) -> list[Call]:
     Raises:
         ValueError: there is no such head.
     """
-    found.seen.verify()
     most = max(call.heads for call in found.seen)
     if head is not None and not 0 <= head < most:
         raise ValueError(f"there are {most} heads, counted from 0, got {head}")

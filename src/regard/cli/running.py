@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from regard.cli.loading import Loaded
+from regard.cli.console import doing
+from regard.cli.loading import Loaded, load
 from regard.views.figures.names import layer_of
 from regard.views.pieces import label, readable
 from regard.watch import Call, Seen, watch
@@ -76,6 +77,43 @@ def read_input(text: str) -> "str | Path":
             raise OSError(f"there is no image {text}")
         return path
     return path.read_text(encoding="utf-8") if is_file else text
+
+
+def watched(
+    text: str,
+    model: str,
+    *,
+    target: str | None = None,
+    layer: int | None = None,
+    values: bool = False,
+    device: str = "cpu",
+    allow_pickle: bool = False,
+    allow_remote_code: bool = False,
+) -> tuple[Loaded, str | Path, Run]:
+    """Load a model, run it, and make sure that what was seen is what it computed.
+
+    Args:
+        text: a text, the path of a text or an image, or "-" for stdin.
+        model: what to load.
+        target: as for `run`.
+        layer: as for `run`.
+        values: as for `run`.
+        device: as for `load`.
+        allow_pickle: as for `load`.
+        allow_remote_code: as for `load`.
+
+    Returns:
+        The model, the text or the path of the image, and the run.
+    """
+    given = read_input(text)
+    with doing(f"loading {model}"):
+        loaded = load(
+            model, device=device, allow_pickle=allow_pickle, allow_remote_code=allow_remote_code
+        )
+    with doing(f"running {loaded.name}"):
+        found = run(loaded, given, target=target, layer=layer, values=values)
+    found.seen.verify()
+    return loaded, given, found
 
 
 def run(
