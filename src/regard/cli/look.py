@@ -128,8 +128,9 @@ def _print(
     console = out()
     console.print(_in_context(found.tokens, token))
     shown = label(readable(found.tokens)[token])
-    title = f"Where “{shown}” looks in {loaded.name} (token {token} of {len(found.tokens)})"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    place = f"(token {token} of {len(found.tokens)})"
+    console.print(f"Where “{shown}” looks in {loaded.name} {place}", markup=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     by_index = {call.index: call for call in calls}
     cross = any(call.looks == "cross" for call in calls)
     table.add_column("layer.head", justify="right", style="bold", no_wrap=True)
