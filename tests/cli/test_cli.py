@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 from materials import minilm
 from regard.cli.app import app
+from regard.cli.running import watched
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
 
@@ -172,6 +173,12 @@ def test_doctor_says_what_works() -> None:
         (("look", "a " * 20, "-m", "{bert}"), "the text has 22 tokens and bert takes 16"),
         (("heads", "hi", "-m", "{bert}", "--sort", "size"), "--sort takes layer, entropy"),
         (("explain", "a text"), "add --model"),
+        (("look", "  ", "-m", "{bert}"), "the text is empty"),
+        (("look", "nochapter.txt", "-m", "{bert}"), "there is no file nochapter.txt"),
+        (("look", "{bert}", "-m", "{bert}"), "is a folder: pass a text or a file"),
+        (("look", "an apple", "-m", "{bert}", "--open"), "--open opens what was saved: add --save"),
+        (("look", "an apple", "-m", "{bert}", "--save", "no/x.html"), "make no first"),
+        (("look", "an apple", "-m", "{bert}", "--device", "cuda:99"), "`regard doctor` lists"),
         (("explain", "-t", "because"), "has queries for The, animal"),
     ],
 )
@@ -181,6 +188,60 @@ def test_faults_are_one_line(arguments: tuple[str, ...], message: str, bert: Pat
     assert error.startswith("error: ")
     assert message in error
     assert error.count("\n") == 1
+
+
+def copied(folder: Path, to: Path, *left_out: str) -> Path:
+    """Copy a model, but for some of its files."""
+    to.mkdir()
+    for file in folder.iterdir():
+        if file.name not in left_out:
+            (to / file.name).write_bytes(file.read_bytes())
+    return to
+
+
+def test_models_that_are_not_whole(bert: Path, tmp_path: Path) -> None:
+    wordless = copied(bert, tmp_path / "wordless", "tokenizer.json", "vocab.txt")
+    assert "wordless has no tokenizer" in regard("look", "an apple", "-m", wordless, code=1)[1]
+    cut = copied(bert, tmp_path / "cut")
+    weights = (cut / "model.safetensors").read_bytes()
+    (cut / "model.safetensors").write_bytes(weights[:100])
+    assert "incomplete download" in regard("look", "an apple", "-m", cut, code=1)[1]
+    # Weights of fewer layers than config.json has would be made up for the others.
+    deeper = copied(bert, tmp_path / "deeper")
+    config = (deeper / "config.json").read_text(encoding="utf-8")
+    more = config.replace('"num_hidden_layers": 2', '"num_hidden_layers": 3')
+    (deeper / "config.json").write_text(more, encoding="utf-8")
+    assert "don't fit its config.json" in regard("look", "an apple", "-m", deeper, code=1)[1]
+    broken = copied(bert, tmp_path / "broken")
+    (broken / "config.json").write_text("{", encoding="utf-8")
+    assert "config.json can't be read" in regard("look", "an apple", "-m", broken, code=1)[1]
+
+
+def test_files_that_are_no_text(bert: Path, tmp_path: Path) -> None:
+    file = tmp_path / "latin.txt"
+    file.write_bytes("naïve".encode("latin-1"))
+    assert "is no text in UTF-8" in regard("look", file, "-m", bert, code=1)[1]
+
+
+def test_the_image_is_what_the_model_saw(tmp_path: Path) -> None:
+    """With twice as many columns as rows, whose number nobody could guess."""
+    from PIL import Image
+
+    torch.manual_seed(0)
+    config = ViTConfig(
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        image_size=(16, 32),
+        patch_size=8,
+    )
+    ViTModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "wide")
+    Image.new("RGB", (90, 40), "red").save(tmp_path / "a.png")
+    _, _, found = watched(str(tmp_path / "a.png"), str(tmp_path / "wide"))
+    assert found.patches == (2, 4)
+    assert found.image.shape == (16, 32, 3)
+    assert len(found.tokens) == 9
 
 
 def test_pickled_weights_are_not_read_unasked(bert: Path, tmp_path: Path) -> None:

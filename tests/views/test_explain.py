@@ -93,7 +93,7 @@ def test_a_token_of_a_model() -> None:
     assert torch.allclose(found.weights, weights, atol=1e-6)
     assert found.output is not None
     assert torch.allclose(found.output, weights @ value[:4], atol=1e-6)
-    assert "1 tokens are left out" in found.notes[1]
+    assert "1 token is left out" in found.notes[1]
 
 
 def test_a_token_without_values() -> None:
@@ -109,3 +109,18 @@ def test_data_is_json() -> None:
     assert data["token"] == "it"
     assert [row["token"] for row in data["rows"]] == list(SCORES)
     assert data["rows"][1]["score"] == 0.77
+
+
+def test_the_token_that_looks_is_named() -> None:
+    call = watched(values=False)[0]
+    assert explain_call(call, list("abcde"), -1).asking == "e"
+    assert explain_call(call, list("abcde"), 2, asking="other").asking == "other"
+    with pytest.raises(IndexError, match="there are 5 queries, got number 5"):
+        explain_call(call, list("abcde"), 5)
+    with pytest.raises(IndexError):
+        explain_call(call, list("abcde"), 0, batch=5)
+
+
+def test_numbers_that_are_none_are_json() -> None:
+    found = explain(["a", "b"], [float("nan")], [[1.0], [2.0]])
+    assert json.loads(json.dumps(found.as_data(), allow_nan=False))["rows"][0]["weight"] is None

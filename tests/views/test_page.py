@@ -202,6 +202,23 @@ def test_a_matrix_of_its_own() -> None:
     assert facts(regard.page(matrix[0, 1], list("abcd")))["layers"][0]["heads"] == 1
 
 
+def test_several_matrices() -> None:
+    said = facts(regard.page([call_of(4).matrix, call_of(4).matrix], list("abcd")))
+    assert [layer["name"] for layer in said["layers"]] == ["0", "1"]
+
+
+def test_layers_have_the_numbers_of_the_model() -> None:
+    calls = [call_of(4, module=f"model.layers.{number}.attn") for number in (3, 7)]
+    said = facts(regard.page(calls, list("abcd")))
+    assert [layer["name"] for layer in said["layers"]] == ["3", "7"]
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_call() -> None:
+    with pytest.raises(TypeError, match=r"got Tensor; AttentionMatrix.from_weights"):
+        regard.page((torch.ones(1, 1, 2, 2),), ["a", "b"])  # type: ignore[arg-type]
+
+
 def test_numbers_that_are_none() -> None:
     query = torch.full((1, HEADS, 4, DIM), torch.nan)
     page = regard.page(regard.AttentionMatrix(query, query), list("abcd"))

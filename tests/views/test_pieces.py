@@ -47,6 +47,10 @@ def test_words_read_as_the_text() -> None:
         ([], []),
         ([""], [""]),
         (["Ġ日本"], ["Ġ日本"]),
+        (["M", "Ã¼", "ller"], ["M", "ü", "ller"]),
+        (["æĹ¥", "æľ¬"], ["日", "本"]),
+        (["▁Ġ", "orġ"], [" Ġ", "orġ"]),
+        (["café", "au", "lait"], ["café", " au", " lait"]),
     ],
 )
 def test_alphabets(tokens: list[str], expected: list[str]) -> None:

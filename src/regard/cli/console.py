@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -52,9 +53,20 @@ def one_line_errors(command: Callable[Arguments, Returned]) -> Callable[Argument
     def run(*args: Arguments.args, **options: Arguments.kwargs) -> Returned:
         try:
             return command(*args, **options)
-        except (ImportError, IndexError, KeyError, OSError, RuntimeError, ValueError) as error:
+        except (typer.Exit, typer.Abort):
+            raise
+        except BrokenPipeError:
+            # Whoever reads has read enough. Python would complain once more at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except Exception as error:
+            # Whatever it is: who types a command is no reader of tracebacks, unless asked for.
+            if os.environ.get("REGARD_TRACEBACK"):
+                raise
             said = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-            tell(f"error: {' '.join(said.split()) or type(error).__name__}")
+            known = isinstance(error, ImportError | OSError | RuntimeError | ValueError)
+            kind = "" if known and said else f"{type(error).__name__}: "
+            tell(f"error: {kind}{' '.join(said.split())}")
             raise typer.Exit(1) from error
 
     return run

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
@@ -20,6 +21,7 @@ from regard.matrix import AttentionMatrix
 from regard.views import page, steps
 from regard.views.explain import Explanation, explain_call, worked_example
 from regard.views.explain.worked_example import ASKING, SENTENCE
+from regard.views.pieces import label, readable
 
 _NUMBERS = 4
 """So many numbers of a vector are printed."""
@@ -80,9 +82,8 @@ def explain(
         found = worked_example(token or ASKING, scaled=scaled)
         sentence = SENTENCE
     else:
-        sentence = text or SENTENCE
-        _, _, run = watched(
-            sentence,
+        _, given, run = watched(
+            SENTENCE if text is None else text,
             model,
             layer=layer,
             values=True,
@@ -91,6 +92,7 @@ def explain(
             allow_remote_code=allow_remote_code,
         )
         found = _in_model(run, token, head)
+        sentence = str(given)
     if save_to is not None:
         _save(found, sentence, save_to, top)
         tell(str(save_to))
@@ -107,11 +109,12 @@ def _in_model(run: Run, token: str | None, head: int) -> Explanation:
     number = token_number(token, run.queries_of(call))
     if number is None:
         number = call.queries // 2
-    return explain_call(call, run.keys_of(call)[0], number, head=head)
+    asking = label(readable(run.queries_of(call))[number])
+    return explain_call(call, run.keys_of(call)[0], number, head=head, asking=asking)
 
 
 def _save(found: Explanation, sentence: str, path: Path, top: int) -> None:
-    if path.suffix == ".html":
+    if path.suffix.lower() == ".html":
         # One row, for the token that looks: the others are not explained.
         matrix = AttentionMatrix.from_weights(found.weights.float()[None, None, None])
         page(
@@ -124,7 +127,8 @@ def _save(found: Explanation, sentence: str, path: Path, top: int) -> None:
 def _print(found: Explanation, sentence: str, top: int) -> None:
     console = out()
     console.print(f"{sentence[:200]}\n", markup=False)
-    console.print(f"1  [bold]The query[/bold] of “{found.asking}”: {_vector(found.query)}")
+    asking = escape(found.asking)
+    console.print(f"1  [bold]The query[/bold] of “{asking}”: {escape(_vector(found.query))}")
     console.print("2  [bold]Scores[/bold]: the query times each key, number by number, added up")
     console.print(f"3  [bold]Scaling[/bold]: each score times {found.scale:.3f}")
     console.print("4  [bold]Softmax[/bold]: exp of each, divided by their sum, so that all make 1")
@@ -146,12 +150,12 @@ def _print(found: Explanation, sentence: str, top: int) -> None:
         if found.values is not None:
             value = found.values[place]
             cells += [_vector(value), _vector(weight * value)]
-        table.add_row(*(cell.replace("[", "\\[") for cell in cells))
+        table.add_row(*map(escape, cells))
     if found.output is not None:
         total = found.weights.sum().item()
         table.add_section()
         cells = ["sum", "", "", "", f"{total:.3f}", "", _vector(found.output)]
-        table.add_row(*(cell.replace("[", "\\[") for cell in cells), style="bold")
+        table.add_row(*map(escape, cells), style="bold")
     console.print(table)
     if len(found.tokens) > top:
         console.print(

@@ -112,7 +112,7 @@ def _table(rows: list[dict[str, Any]], sort: str) -> Table:
     table.add_column("layer.head", justify="right", style="bold")
     cross = any(row["looks"] == "cross" for row in rows)
     if cross:
-        table.add_column("looks")
+        table.add_column("in")
     for name, measure in MEASURES.items():
         unit = "" if measure.unit == "share" else f" ({measure.unit})"
         table.add_column(
@@ -120,9 +120,16 @@ def _table(rows: list[dict[str, Any]], sort: str) -> Table:
         )
     for row in rows:
         numbers = ["—" if row[name] is None else _shown(name, row[name]) for name in MEASURES]
-        looks = [row["looks"]] if cross else []
+        looks = [_stack(row)] if cross else []
         table.add_row(f"{row['layer']}.{row['head']}", *looks, *numbers)
     return table
+
+
+def _stack(row: dict[str, Any]) -> str:
+    """Return which of its three stacks of an encoder–decoder a head belongs to."""
+    if row["looks"] == "cross":
+        return "cross"
+    return "encoder" if "encoder" in row["module"].split(".") else "decoder"
 
 
 def _shown(name: str, value: float) -> str:

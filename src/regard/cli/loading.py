@@ -1,11 +1,15 @@
 """Models of transformers, from a folder, a GGUF file or the hub, without running their code."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
 from torch import nn
+
+from regard.views.figures.names import layer_of
 
 Kind = Literal["text", "text to text", "image"]
 
@@ -58,20 +62,38 @@ def load(
     if not allow_pickle:
         _check_weights(where, options)
     options |= {"trust_remote_code": allow_remote_code}
+    _check_device(device)
     try:
         config = transformers.AutoConfig.from_pretrained(where, **options)
     except OSError as error:
+        if Path(where).is_dir():
+            raise OSError(f"{where}/config.json can't be read: {error}") from error
         raise OSError(_not_found(model)) from error
     kind = _kind(config)
+    if kind != "image":
+        _check_tokenizer(where, options)
     auto = transformers.AutoModelForSeq2SeqLM if kind == "text to text" else transformers.AutoModel
     weights = {} if "gguf_file" in options else {"use_safetensors": not allow_pickle}
-    loaded = auto.from_pretrained(where, dtype=torch.float32, **weights, **options)
+    try:
+        loaded, report = auto.from_pretrained(
+            where, dtype=torch.float32, output_loading_info=True, **weights, **options
+        )
+    except (OSError, ImportError):
+        raise
+    except Exception as error:
+        said = str(error).strip().split("\n")[0]
+        raise OSError(
+            f"the weights of {model} can't be read, or don't fit its config.json; an incomplete "
+            f"download is a likely reason ({said})"
+        ) from error
+    _check_complete(model, report["missing_keys"])
     prepare: Any
     if kind == "image":
         prepare = _image_processor(transformers, where, config, options)
     else:
         prepare = transformers.AutoTokenizer.from_pretrained(where, **options)
-    name = Path(model).stem if "gguf_file" in options else Path(model).name
+    path = Path(model).expanduser()
+    name = path.stem if "gguf_file" in options else (path.resolve() if path.is_dir() else path).name
     return Loaded(loaded.to(device).eval(), prepare, kind, name)
 
 
@@ -91,6 +113,38 @@ def _located(model: str) -> tuple[str, dict[str, Any]]:
             raise OSError(f"{model} has no config.json: pass the folder of a transformers model")
         return str(path), {}
     return model, {}
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, NotImplementedError, RuntimeError) as error:
+        raise ValueError(
+            f"--device {device} can't be used here: `regard doctor` lists the devices"
+        ) from error
+
+
+def _check_tokenizer(where: str, options: dict[str, Any]) -> None:
+    """Raise OSError if a folder has no vocabulary: transformers would invent one."""
+    folder = Path(where)
+    if "gguf_file" in options or not folder.is_dir():
+        return
+    kinds = ("tokenizer.json", "vocab*", "*.model", "*.spm", "merges.txt", "*.tiktoken")
+    if not any(list(folder.glob(kind)) for kind in kinds):
+        raise OSError(
+            f"{where} has no tokenizer: put tokenizer.json, or the files of its vocabulary, beside "
+            "the weights"
+        )
+
+
+def _check_complete(model: str, missing: Iterable[str]) -> None:
+    """Raise OSError if weights of attention were made up because they are not in the file."""
+    lost = sorted(name for name in missing if layer_of(SimpleNamespace(module=name)))
+    if lost:
+        raise OSError(
+            f"{len(lost)} weights of {model} are not in its files ({lost[0]}, …): they don't fit "
+            "its config.json"
+        )
 
 
 def _need(package: str) -> None:
@@ -125,7 +179,16 @@ def _not_found(model: str) -> str:
 
 
 def _kind(config: Any) -> Kind:
+    if hasattr(config, "text_config") and hasattr(config, "vision_config"):
+        raise ValueError(
+            f"models of text and images ({config.model_type}) can't be run from the command line: "
+            "use regard.watch"
+        )
     if getattr(config, "is_encoder_decoder", False):
+        if not getattr(config, "vocab_size", None) or hasattr(config, "num_mel_bins"):
+            raise ValueError(
+                f"{config.model_type} takes no text: use regard.watch around a call of it"
+            )
         return "text to text"
     if getattr(config, "image_size", None) and getattr(config, "patch_size", None):
         return "image"

@@ -82,6 +82,10 @@ def look(
     """
     if save_to is not None:
         check_ending(save_to, (".html", *FIGURES))
+    elif opened:
+        raise ValueError("--open opens what was saved: add --save")
+    if save_to is not None and as_json:
+        raise ValueError("--json prints and --save writes: leave one out")
     loaded, given, found = watched(
         text,
         model,
@@ -116,7 +120,7 @@ def _chosen(found: Run, head: int | None) -> list[Call]:
     Raises:
         ValueError: there is no such head.
     """
-    most = max(call.heads for call in found.seen)
+    most = max(call.heads for call in found.seen if found.queries_of(call) is found.tokens)
     if head is not None and not 0 <= head < most:
         raise ValueError(f"there are {most} heads, counted from 0, got {head}")
     return list(found.seen)

@@ -5,9 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from regard.cli.console import doing
 from regard.cli.loading import Loaded, load
@@ -16,6 +19,7 @@ from regard.views.pieces import label, readable
 from regard.watch import Call, Seen, watch
 
 _IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+_TEXTS = (".md", ".rst", ".text", ".txt")
 _LONGEST_ANSWER = 64
 
 
@@ -30,6 +34,7 @@ class Run:
         source: of an encoder–decoder the tokens of the encoder.
         special_source: which of these are no part of the text.
         image: the image, as its processor left it, if there was one.
+        patches: into how many rows and columns the image was cut.
     """
 
     seen: Seen
@@ -38,6 +43,7 @@ class Run:
     source: list[str] | None = None
     special_source: list[bool] | None = None
     image: Any = None
+    patches: tuple[int, int] | None = None
 
     def keys_of(self, call: Call) -> tuple[list[str], list[bool]]:
         """Return the tokens that a call looks at, and which are special."""
@@ -65,18 +71,32 @@ def layer_number(call: Call) -> int:
 def read_input(text: str) -> "str | Path":
     """Return the text that is meant: itself, that of a file, or of stdin for "-"; or an image."""
     if text == "-":
-        return sys.stdin.read()
+        return _decoded(sys.stdin.buffer.read(), "stdin")
     try:
         path = Path(text).expanduser()
-        is_file = path.is_file()
+        is_file, is_folder = path.is_file(), path.is_dir()
     except (OSError, ValueError):
         # A long text is no name of a file.
         return text
-    if path.suffix.lower() in _IMAGES:
+    if is_folder and text.strip():
+        raise OSError(f"{text} is a folder: pass a text or a file")
+    one_word = len(text.split()) == 1
+    if path.suffix.lower() in _IMAGES and (is_file or one_word):
         if not is_file:
             raise OSError(f"there is no image {text}")
         return path
-    return path.read_text(encoding="utf-8") if is_file else text
+    if is_file:
+        return _decoded(path.read_bytes(), text)
+    if one_word and (path.suffix.lower() in _TEXTS or "/" in text):
+        raise OSError(f"there is no file {text}")
+    return text
+
+
+def _decoded(data: bytes, name: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} is no text in UTF-8: save it as such") from error
 
 
 def watched(
@@ -106,6 +126,8 @@ def watched(
         The model, the text or the path of the image, and the run.
     """
     given = read_input(text)
+    if isinstance(given, str) and not given.strip():
+        raise ValueError("the text is empty")
     with doing(f"loading {model}"):
         loaded = load(
             model, device=device, allow_pickle=allow_pickle, allow_remote_code=allow_remote_code
@@ -141,8 +163,12 @@ def run(
         raise ValueError(f"{loaded.name} takes {wanted}, got {str(text)[:60]!r}")
     inputs, run_of = _prepared(loaded, text, target)
     _check_layer(loaded, layer)
-    with torch.no_grad(), watch(loaded.model, where=layer, values=values) as seen:
-        loaded.model(**inputs)
+    try:
+        with torch.no_grad(), watch(loaded.model, where=layer, values=values) as seen:
+            loaded.model(**inputs)
+    except IndexError as error:
+        # A table of positions that is too short, of which not every config says how long it is.
+        raise ValueError(f"the text is too long for {loaded.name}: shorten it") from error
     return run_of(seen)
 
 
@@ -150,10 +176,7 @@ def _check_layer(loaded: Loaded, layer: int | None) -> None:
     if layer is None:
         return
     numbers = {
-        int(part)
-        for name, _ in loaded.model.named_modules()
-        for part in name.split(".")[-1:]
-        if part.isdecimal()
+        int(layer_of(SimpleNamespace(module=name)) or 0) for name, _ in loaded.model.named_modules()
     }
     if layer not in numbers:
         last = max(numbers, default=0)
@@ -227,7 +250,7 @@ def _prepared_image(
     with Image.open(path) as file:
         image = file.convert("RGB")
     pixels = loaded.prepare(image, return_tensors="pt")["pixel_values"].to(device)
-    size = image.resize((pixels.shape[3], pixels.shape[2]))
+    shown = _as_seen(pixels[0].cpu())
 
     def run_of(seen: Seen) -> Run:
         num_tokens = seen[0].keys
@@ -235,12 +258,24 @@ def _prepared_image(
         patch = config.patch_size if isinstance(config.patch_size, int) else config.patch_size[0]
         rows, columns = pixels.shape[2] // patch, pixels.shape[3] // patch
         first = num_tokens - rows * columns
+        if first < 0 or any(call.batch > 1 or call.keys != num_tokens for call in seen):
+            raise ValueError(
+                f"{loaded.name} does not look at all patches at once, and can't be drawn over the "
+                "image: use regard.watch"
+            )
         names = ["[CLS]", *(f"[REG{number}]" for number in range(1, first))][:first]
         places = [f"({row},{column})" for row in range(rows) for column in range(columns)]
         tokens = names + places
-        return Run(seen, tokens, [place < first for place in range(len(tokens))], image=size)
+        special = [place < first for place in range(len(tokens))]
+        return Run(seen, tokens, special, image=shown, patches=(rows, columns))
 
     return {"pixel_values": pixels}, run_of
+
+
+def _as_seen(pixels: Float[Tensor, "3 height width"]) -> Float[Tensor, "height width 3"]:
+    """Return an image as the model saw it, cut and scaled, with the lights from 0 to 1."""
+    darkest, brightest = pixels.min(), pixels.max()
+    return ((pixels - darkest) / (brightest - darkest).clamp(min=1e-6)).permute(1, 2, 0)
 
 
 def token_number(wanted: str | None, tokens: Sequence[str]) -> int | None:

@@ -24,7 +24,7 @@ def save(
     token: int | None,
 ) -> Path:
     """Write a page or a figure, by the ending of the file."""
-    if path.suffix == ".html":
+    if path.suffix.lower() == ".html":
         about = f"{loaded.name} · {len(run.tokens):,} tokens"
         title = _title(text)
         return page(calls, run.tokens, source=run.source, title=title, about=about).save(path)
@@ -34,9 +34,12 @@ def save(
 
 
 def check_ending(path: Path, endings: Sequence[str]) -> None:
-    """Raise ValueError unless a file has one of the endings."""
-    if path.suffix not in endings:
+    """Raise ValueError unless a file has one of the endings, and can be written."""
+    if path.suffix.lower() not in endings:
         raise ValueError(f"--save writes {', '.join(endings)}, got {path.name}")
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        what = "is a folder" if path.is_dir() else f"can't be written: make {path.parent} first"
+        raise ValueError(f"--save: {path} {what}")
 
 
 def save_figure(figure: Any, path: Path) -> None:
@@ -59,9 +62,10 @@ def _figure(
     from regard.views import heads, heatmap, overlay
 
     if run.image is not None:
-        return overlay(calls[-1], run.image, token=token or 0, head=head)
-    if layer is not None and len(calls) == 1:
-        call = calls[0]
+        return overlay(calls[-1], run.image, token=token or 0, head=head, patches=run.patches)
+    if layer is not None:
+        # Of an encoder–decoder, a layer has three: what it looks at in the source tells most.
+        call = next((call for call in calls if call.looks == "cross"), calls[0])
         keys, _ = run.keys_of(call)
         return heatmap(call, run.queries_of(call), key_tokens=keys, head=head)
     if head is not None:

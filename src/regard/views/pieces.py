@@ -29,10 +29,10 @@ def readable(tokens: Sequence[str]) -> list[str]:
             "tokens must be a list of strings, one for each token, such as "
             "tokenizer.convert_ids_to_tokens(ids)"
         )
-    if any("Ġ" in token or "Ċ" in token for token in tokens):
-        return [_from_bytes(token) for token in tokens]
     if any("▁" in token for token in tokens):
         return [_from_sentence_piece(token) for token in tokens]
+    if any("Ġ" in token or "Ċ" in token for token in tokens) or _are_bytes(tokens):
+        return [_from_bytes(token) for token in tokens]
     if any(token[:1].isspace() or token[-1:].isspace() for token in tokens):
         return list(tokens)
     return [_from_word(token, first=not index) for index, token in enumerate(tokens)]
@@ -61,6 +61,21 @@ def _bytes_of_letters() -> dict[str, int]:
     return {chr(byte): byte for byte in themselves} | {
         chr(256 + number): byte for number, byte in enumerate(others)
     }
+
+
+def _are_bytes(tokens: Sequence[str]) -> bool:
+    """Say whether tokens without a space among them are bytes: Chinese, or one word with accents.
+
+    Then some letter is not itself, and all that are not are parts of characters.
+    """
+    letters = _bytes_of_letters()
+    text = "".join(tokens)
+    if text.isascii() or not all(char in letters for char in text):
+        return False
+    try:
+        return bytes(letters[char] for char in text).decode("utf-8") != text
+    except UnicodeDecodeError:
+        return False
 
 
 def _from_bytes(token: str) -> str:

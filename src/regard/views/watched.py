@@ -83,9 +83,15 @@ def _matrix_of(what: Any) -> AttentionMatrix:
         raise TypeError(
             f"this picture shows one call of attention, got {len(what)}: choose one, as seen[5]"
         )
+    return checked(what).matrix
+
+
+def checked(what: Any) -> Watched:
+    """Return a call, or raise TypeError if it is none."""
     if not isinstance(what, Watched):
         raise TypeError(
-            "expected an AttentionMatrix or a call that regard.watch has seen, "
-            f"got {type(what).__name__}"
+            "expected an AttentionMatrix or a call that regard.watch has seen, got "
+            f"{type(what).__name__}; AttentionMatrix.from_weights(weights) takes weights that are "
+            "written down"
         )
-    return what.matrix
+    return what

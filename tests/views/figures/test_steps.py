@@ -1,6 +1,9 @@
 """The steps of attention for one token."""
 
-from regard.views import steps, worked_example
+import pytest
+import torch
+
+from regard.views import explain, steps, worked_example
 from tests.views.figures.layout import check_layout
 
 
@@ -11,3 +14,8 @@ def test_figure_has_the_numbers() -> None:
     labels = [label.get_text() for label in drawn.axes[0].get_yticklabels()]
     assert labels == ["animal", "cross", "street", "it", "tired"]
     check_layout(drawn)
+
+
+def test_nothing_to_draw() -> None:
+    with pytest.raises(ValueError, match="there is nothing to draw"):
+        steps(explain([], [1.0], torch.zeros(0, 1)))

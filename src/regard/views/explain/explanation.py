@@ -11,7 +11,6 @@ from torch import Tensor
 
 from regard.matrix import AttentionMatrix
 from regard.views.pieces import label, readable
-from regard.views.watched import one_head
 
 Vector = Sequence[float] | Tensor
 Vectors = Sequence[Sequence[float]] | Tensor
@@ -141,7 +140,13 @@ class Asked(Protocol):
 
 
 def explain_call(
-    call: Asked, tokens: Sequence[str], token: int, *, head: int = 0, batch: int = 0
+    call: Asked,
+    tokens: Sequence[str],
+    token: int,
+    *,
+    head: int = 0,
+    batch: int = 0,
+    asking: str | None = None,
 ) -> Explanation:
     """Explain where a token of a real model looks, in one head.
 
@@ -151,6 +156,7 @@ def explain_call(
         token: the number of the query.
         head: which head.
         batch: which sequence.
+        asking: the token that looks; by default the one of `tokens` at its place.
 
     Returns:
         An explanation of the keys that the token may look at.
@@ -159,8 +165,11 @@ def explain_call(
         ValueError: tokens are more or fewer than keys, or queries and keys were not kept.
         IndexError: there is no such token, head or sequence.
     """
-    matrix = one_head(call.matrix[batch : batch + 1], head)
+    matrix = cast(AttentionMatrix, call.matrix[batch, head])
     num_queries, num_keys = matrix.shape
+    if not -num_queries <= token < num_queries:
+        raise IndexError(f"there are {num_queries} queries, got number {token}")
+    token %= num_queries
     if len(tokens) != num_keys:
         raise ValueError(f"{call.module} has {num_keys} keys, got {len(tokens)} tokens")
     weights = cast(Tensor, matrix[token]).double().cpu()
@@ -173,12 +182,15 @@ def explain_call(
     scale = 1 / math.sqrt(max(1, len(query))) if parts.scale is None else parts.scale
     scores = keys @ query
     # What the softmax was taken of: the scores, with all that was done to them.
-    lse = matrix[token % num_queries : token % num_queries + 1].lse.double().cpu()
+    lse = matrix[token : token + 1].lse.double().cpu()
     scaled = weights[seen].log() + lse
     pieces = [label(piece) for piece in readable(tokens)]
+    if asking is None:
+        place = token + num_keys - num_queries
+        asking = pieces[place] if place >= 0 else f"query {token}"
     return Explanation(
         [pieces[place] for place in seen.nonzero().flatten().tolist()],
-        pieces[token + num_keys - num_queries] if num_queries <= num_keys else "",
+        asking,
         query,
         keys,
         values,
@@ -194,17 +206,19 @@ def explain_call(
 def _notes(call: Asked, head: int, hidden: int, parts: Any) -> list[str]:
     notes = [f"{call.module}, head {head}"]
     if hidden:
-        notes.append(f"{hidden} tokens are left out: they get nothing, or may not be looked at")
+        left = "1 token is" if hidden == 1 else f"{hidden} tokens are"
+        notes.append(f"{left} left out, with nothing to get, or not allowed to be looked at")
     if parts.bias is not None:
-        notes.append(f"scaled scores are those after {parts.bias}")
+        notes.append("the scaled scores have what the model adds to them, or does to them, in them")
     if parts.sinks is not None:
         notes.append("a sink takes its share of the softmax, so that the weights add up to less")
     return notes
 
 
-def _number(value: Tensor) -> float:
-    return round(value.item(), 6)
+def _number(value: Tensor) -> float | None:
+    """Return a number as JSON has it, which has no NaN."""
+    return round(value.item(), 6) if bool(value.isfinite()) else None
 
 
-def _numbers(values: Tensor) -> list[float]:
-    return [round(value, 6) for value in values.tolist()]
+def _numbers(values: Tensor) -> list[float | None]:
+    return [_number(value) for value in values]

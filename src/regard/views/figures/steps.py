@@ -30,6 +30,8 @@ def steps(
     """
     check_positive(top=top)
     places = explanation.strongest(top)
+    if not places:
+        raise ValueError("there is nothing to draw: the token may look at no other")
     numbers_of = {
         "query · key": explanation.scores,
         f"× {explanation.scale:.3f}": explanation.scaled,

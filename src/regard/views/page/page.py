@@ -14,7 +14,7 @@ from regard.views.page.document import Page, document
 from regard.views.page.encoding import MOST_TOKENS, edges, maps, packed
 from regard.views.page.strongest import Found, Strongest, heads_of, means_of
 from regard.views.page.texts import Layer, Text, layers_of, texts_of
-from regard.views.watched import Watched, one_sequence
+from regard.views.watched import Watched, checked
 
 _FLOORS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 _MAP_SIZE = 64
@@ -23,7 +23,7 @@ _EXACT_TOKENS = 512
 
 
 def page(
-    calls: Sequence[Watched] | Watched | AttentionMatrix,
+    calls: Sequence[Watched | AttentionMatrix] | Watched | AttentionMatrix,
     tokens: Sequence[str],
     *,
     source: Sequence[str] | None = None,
@@ -47,7 +47,7 @@ def page(
     small for thousands of tokens. In a notebook it shows itself.
 
     Args:
-        calls: what `regard.watch` has seen, some of it, one call, or a matrix.
+        calls: what `regard.watch` has seen, some of it, one call; or matrices.
         tokens: the tokens of the text, as their tokenizer has them; of an encoder–decoder model
             those of the decoder.
         source: of an encoder–decoder model the tokens of the encoder.
@@ -165,11 +165,16 @@ class _Alone:
     looks: str = "self"
 
 
-def _listed(calls: Sequence[Watched] | Watched | AttentionMatrix) -> Sequence[Watched]:
-    if isinstance(calls, AttentionMatrix):
-        queries, keys = one_sequence(calls, 0 if "batch" in calls.axes else None).shape[-2:]
-        return [_Alone(calls, looks="self" if queries == keys else "cross")]
-    return calls if isinstance(calls, Sequence) else [calls]
+def _listed(
+    calls: Sequence[Watched | AttentionMatrix] | Watched | AttentionMatrix,
+) -> list[Watched]:
+    listed = calls if isinstance(calls, Sequence) else [calls]
+    return [_alone(one) if isinstance(one, AttentionMatrix) else checked(one) for one in listed]
+
+
+def _alone(matrix: AttentionMatrix) -> _Alone:
+    queries, keys = matrix.shape[-2:]
+    return _Alone(matrix, looks="self" if queries == keys else "cross")
 
 
 def _stacks(layers: Sequence[Layer]) -> dict[str, list[int]]:

@@ -1,8 +1,9 @@
 """Which text each call of attention looks from, and which at."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from regard.views.figures.names import layer_of
 from regard.views.pieces import readable
 from regard.views.watched import Watched, one_sequence
 
@@ -27,7 +28,7 @@ class Layer:
     Attributes:
         call: the call.
         group: the stack that it belongs to, where a model has several.
-        name: its number in the stack.
+        name: its number in the model, or in the stack where that does not tell layers apart.
         queries: the number of the text that it looks from.
         keys: the number of the text that it looks at.
     """
@@ -54,15 +55,20 @@ def layers_of(calls: Sequence[Watched], texts: Sequence[Text], batch: int | None
     """
     if not calls:
         raise ValueError("there is no call of attention to show")
-    numbers: dict[str, int] = {}
     layers: list[Layer] = []
     for call in calls:
         group, queries, keys = _placed(call, num_texts=len(texts))
         shape = one_sequence(call, batch).shape[-2:]
         for what, text, size in zip(("queries", "keys"), (queries, keys), shape, strict=True):
             _check_length(call, what, texts[text], size)
-        numbers[group] = numbers.get(group, -1) + 1
-        layers.append(Layer(call, group, str(numbers[group]), queries, keys))
+        layers.append(Layer(call, group, layer_of(call), queries, keys))
+    told_apart = {(layer.group, layer.name) for layer in layers}
+    if len(told_apart) == len(layers) and all(layer.name for layer in layers):
+        return layers
+    counted = {layer.group: 0 for layer in layers}
+    for place, layer in enumerate(layers):
+        layers[place] = replace(layer, name=str(counted[layer.group]))
+        counted[layer.group] += 1
     return layers
 
 
