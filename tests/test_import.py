@@ -8,7 +8,18 @@ import pytest
 
 import regard
 
-OPTIONAL = ("fastapi", "matplotlib", "pandas", "ray", "transformers", "zarr")
+OPTIONAL = (
+    "fastapi",
+    "matplotlib",
+    "networkx",
+    "pandas",
+    "PIL",
+    "ray",
+    "rich",
+    "transformers",
+    "typer",
+    "zarr",
+)
 
 LIST_OPTIONAL = f"""
 import sys
