@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from regard.views.figures.names import layer_of
+from regard.views.watched import layer_of
 
 Kind = Literal["text", "text to text", "image"]
 

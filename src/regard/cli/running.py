@@ -14,8 +14,8 @@ from torch import Tensor
 
 from regard.cli.console import doing
 from regard.cli.loading import Loaded, load
-from regard.views.figures.names import layer_of
 from regard.views.pieces import label, readable
+from regard.views.watched import layer_of
 from regard.watch import Call, Seen, watch
 
 _IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")

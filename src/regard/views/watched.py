@@ -1,9 +1,12 @@
 """What a picture needs to know of a call of attention, wherever it was seen."""
 
+import re
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from regard.matrix import AttentionMatrix
+
+_NUMBER = re.compile(r"(?:^|\.)(\d+)(?:\.|$)")
 
 
 @runtime_checkable
@@ -22,6 +25,17 @@ class Watched(Protocol):
     def matrix(self) -> AttentionMatrix:
         """The attention matrix, [batch, heads, queries, keys]."""
         ...
+
+
+def layer_of(what: Any) -> str:
+    """Return the number of the layer that made a call, "" if its module has none.
+
+    >>> from types import SimpleNamespace
+    >>> layer_of(SimpleNamespace(module="model.layers.5.self_attn"))
+    '5'
+    """
+    found = _NUMBER.search(getattr(what, "module", ""))
+    return found[1] if found else ""
 
 
 def one_sequence(what: AttentionMatrix | Watched, batch: int | None = None) -> AttentionMatrix:

@@ -1,23 +1,10 @@
 """What layers and heads are called in figures."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from regard.matrix import AttentionMatrix
-
-_NUMBER = re.compile(r"(?:^|\.)(\d+)(?:\.|$)")
-
-
-def layer_of(what: Any) -> str:
-    """Return the number of the layer that made a call, "" if its module has none.
-
-    >>> from types import SimpleNamespace
-    >>> layer_of(SimpleNamespace(module="model.layers.5.self_attn"))
-    '5'
-    """
-    found = _NUMBER.search(getattr(what, "module", ""))
-    return found[1] if found else ""
+from regard.views.watched import layer_of
 
 
 def layer_names(calls: Sequence[Any]) -> list[str]:

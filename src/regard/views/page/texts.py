@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from regard.views.figures.names import layer_of
 from regard.views.pieces import readable
-from regard.views.watched import Watched, one_sequence
+from regard.views.watched import Watched, layer_of, one_sequence
 
 
 @dataclass(frozen=True)
