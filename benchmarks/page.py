@@ -8,32 +8,30 @@ when a token can be chosen. `bertviz`: its head view of the same, where it is in
 takes its scripts from the network; so as not to measure that, they are handed over from npm by the
 browser's driver, and once they are not, to see what is left. It may take 12 GB and ten minutes.
 
-The browser is /usr/bin/chromium, or what the variable CHROMIUM names.
+The browser is the Chromium of this computer, or what the variable CHROMIUM names.
 """
 
 import importlib.util
-import os
 import tempfile
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from playwright.sync_api import Browser, Error, Route, sync_playwright
+from playwright.sync_api import Error, Route
 from transformers import AutoModel, AutoTokenizer, logging
 
 import regard
 from benchmarks._measure import Figure, in_child, run_parts
+from examples.screenshot import browser
 from materials import minilm, moby_dick, smollm2
 from materials.cache import kept
 from materials.npm import NpmPackage
 from regard.views import Page
 
 SENTENCE = "The animal didn't cross the street because it was too tired"
-CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 READY = "#regard [role=grid], #regard table"
 PATIENCE = 60.0
 """After so many seconds a page that shows nothing is given up."""
@@ -85,12 +83,6 @@ def page_of(name: str, length: int | None) -> Page:
     with regard.watch(model) as seen:
         model(**inputs, **({"use_cache": False} if name == "smollm2" else {}))
     return regard.page(seen, tokenizer.convert_ids_to_tokens(inputs["input_ids"][0]))
-
-
-@contextmanager
-def browser() -> Generator[Browser]:
-    with sync_playwright() as driver:
-        yield driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
 
 
 def opened(path: Path, ready: str, route: Callable[[Route], None] | None = None) -> float:

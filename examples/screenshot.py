@@ -3,11 +3,33 @@
 import os
 import shutil
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+
+
+def chromium_path() -> str | None:
+    """Return where Chromium is on this computer: what the variable CHROMIUM names comes first."""
+    known = (found for name in NAMES if (found := shutil.which(name)))
+    return os.environ.get("CHROMIUM") or next(known, None)
+
+
+@contextmanager
+def browser() -> Generator[Browser]:
+    """Run Chromium; without one on this computer, playwright says how to install its own."""
+    with sync_playwright() as driver:
+        # Containers often run as root, where Chromium can have no sandbox.
+        chromium = driver.chromium.launch(executable_path=chromium_path(), args=["--no-sandbox"])
+        try:
+            yield chromium
+        finally:
+            chromium.close()
 
 
 @dataclass(frozen=True)
@@ -31,11 +53,9 @@ class Screenshot:
     def savefig(self, buffer: Any, *, dpi: int, format: str) -> None:
         """Write it into a buffer. Two dots a pixel are 200 dots an inch."""
         assert format == "png"
-        chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
-        with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
+        with tempfile.TemporaryDirectory() as folder, browser() as chromium:
             path = self.page.save(Path(folder) / "page.html")
-            browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-            opened = browser.new_page(
+            opened = chromium.new_page(
                 viewport={"width": self.width, "height": self.height},
                 device_scale_factor=dpi / 100,
                 color_scheme="dark" if self.dark else "light",
@@ -45,4 +65,3 @@ class Screenshot:
             opened.wait_for_selector("#regard [role=grid]")
             opened.wait_for_timeout(500)
             buffer.write(opened.screenshot())
-            browser.close()

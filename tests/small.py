@@ -18,6 +18,9 @@ SIZES = {
     "eos_token_id": None,
     "pad_token_id": 2,
 }
+_HIDDEN = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
+# Of models without words.
+HIDDEN = {name: SIZES[name] for name in _HIDDEN}
 GROUPED = {**SIZES, "num_key_value_heads": 2, "head_dim": 8}
 EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
 BART = {

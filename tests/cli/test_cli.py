@@ -23,11 +23,19 @@ from typer.testing import CliRunner
 from materials import minilm
 from regard.cli.app import app
 from regard.cli.running import watched
+from tests.small import BART, HIDDEN, SIZES
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
 
 SENTENCE = "The animal didn't cross the street because it was too tired"
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "an", "apple", "a", "day", "is", "it", ".")
+VOCABULARY = {
+    "vocab_size": len(WORDS),
+    "pad_token_id": WORDS.index("[PAD]"),
+    "bos_token_id": WORDS.index("[CLS]"),
+    "eos_token_id": WORDS.index("[SEP]"),
+    "max_position_embeddings": 16,
+}
 
 
 def regard(*arguments: object, code: int = 0, stdin: str | None = None) -> tuple[str, str]:
@@ -44,32 +52,34 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a small encoder with random weights."""
     folder = tmp_path_factory.mktemp("models") / "bert"
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(WORDS),
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=8,
-        max_position_embeddings=16,
-    )
+    config = BertConfig(**{**SIZES, **VOCABULARY, "num_attention_heads": 2})
     BertModel(config).save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(WORDS), encoding="utf-8")
     BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
     return folder
 
 
+def saved_vit(folder: Path, image_size: int | tuple[int, int]) -> Path:
+    """Save a small model of images with random weights; return its folder."""
+    torch.manual_seed(0)
+    config = ViTConfig(**HIDDEN, image_size=image_size, patch_size=8)
+    ViTModel(config, add_pooling_layer=False).save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "vit"
-    config = ViTConfig(
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=8,
-        image_size=32,
-        patch_size=8,
-    )
-    ViTModel(config, add_pooling_layer=False).save_pretrained(folder)
+    return saved_vit(tmp_path_factory.mktemp("models") / "vit", image_size=32)
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory: pytest.TempPathFactory, bert: Path) -> Path:
+    """Return the folder of a small encoder–decoder with random weights."""
+    folder = tmp_path_factory.mktemp("models") / "marian"
+    torch.manual_seed(0)
+    config = MarianConfig(**{**BART, **VOCABULARY}, forced_eos_token_id=None)
+    MarianMTModel(config).save_pretrained(folder)
+    BertTokenizerFast.from_pretrained(bert).save_pretrained(folder)
     return folder
 
 
@@ -180,6 +190,21 @@ def test_doctor_says_what_works() -> None:
         (("look", "an apple", "-m", "{bert}", "--save", "no/x.html"), "make no first"),
         (("look", "an apple", "-m", "{bert}", "--device", "cuda:99"), "`regard doctor` lists"),
         (("explain", "-t", "because"), "has queries for The, animal"),
+        (("look", "an apple", "-m", "{bert}", "--target", "it"), "and bert is none: leave it out"),
+        (("heads", "an apple", "-m", "{bert}", "--target", "it"), "and bert is none: leave it out"),
+        (
+            ("explain", "an apple", "-m", "{bert}", "--target", "it"),
+            "--target is what an encoder–decoder says, and bert is none: leave it out",
+        ),
+        (("explain", "--target", "it"), "--target is what an encoder–decoder says: add --model"),
+        (
+            ("look", "an apple", "-m", "{bert}", "--head", "1", "--save", "{bert}/a.html"),
+            "a page shows all heads and tokens: leave --head out, or save a figure (.svg .pdf",
+        ),
+        (
+            ("look", "an apple", "-m", "{bert}", "-t", "apple", "--save", "{bert}/a.HTML"),
+            "a page shows all heads and tokens: leave --token out",
+        ),
     ],
 )
 def test_faults_are_one_line(arguments: tuple[str, ...], message: str, bert: Path) -> None:
@@ -227,18 +252,9 @@ def test_the_image_is_what_the_model_saw(tmp_path: Path) -> None:
     """With twice as many columns as rows, whose number nobody could guess."""
     from PIL import Image
 
-    torch.manual_seed(0)
-    config = ViTConfig(
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=8,
-        image_size=(16, 32),
-        patch_size=8,
-    )
-    ViTModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "wide")
+    wide = saved_vit(tmp_path / "wide", image_size=(16, 32))
     Image.new("RGB", (90, 40), "red").save(tmp_path / "a.png")
-    _, _, found = watched(str(tmp_path / "a.png"), str(tmp_path / "wide"))
+    _, _, found = watched(str(tmp_path / "a.png"), str(wide))
     assert found.patches == (2, 4)
     assert found.image.shape == (16, 32, 3)
     assert len(found.tokens) == 9
@@ -268,33 +284,31 @@ def test_a_real_encoder_knows_what_it_means() -> None:
     assert {" animal", " tired"} <= strongest
 
 
-def test_an_encoder_decoder(tmp_path: Path, bert: Path) -> None:
-    torch.manual_seed(0)
-    config = MarianConfig(
-        vocab_size=len(WORDS),
-        d_model=8,
-        encoder_layers=1,
-        decoder_layers=1,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=8,
-        decoder_ffn_dim=8,
-        max_position_embeddings=16,
-        pad_token_id=0,
-        eos_token_id=3,
-        decoder_start_token_id=0,
-        forced_eos_token_id=None,
-        max_length=8,
-    )
-    folder = tmp_path / "marian"
-    MarianMTModel(config).save_pretrained(folder)
-    BertTokenizerFast.from_pretrained(bert).save_pretrained(folder)
-    arguments = ("look", "an apple a day", "-m", folder, "--target", "it is a day")
+def test_an_encoder_decoder(tmp_path: Path, marian: Path) -> None:
+    arguments = ("look", "an apple a day", "-m", marian, "--target", "it is a day")
     found = json.loads(regard(*arguments, "--json")[0])
     assert {one["looks"] for one in found["heads"]} == {"self", "cross"}
     assert len(found["tokens"]) == 6
     regard(*arguments, "--save", tmp_path / "it.html")
     assert '"name":"source"' in (tmp_path / "it.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("layer", "head"), [(0, 0), (1, 3)])
+def test_explain_an_encoder_decoder(marian: Path, layer: int, head: int) -> None:
+    """As `look` draws it: what a word of the target looks at in the source."""
+    given = ("explain", "an apple a day", "-m", marian, "--target", "it is a day", "-t", "it")
+    found = json.loads(regard(*given, "--layer", layer, "--head", head, "--json")[0])
+    source = ["[CLS]", "an", "apple", "a", "day", "[SEP]"]
+    said = ["[PAD]", "[CLS]", "it", "is", "a", "day"]
+    ids = [torch.tensor([[WORDS.index(word) for word in words]]) for words in (source, said)]
+    model = MarianMTModel.from_pretrained(marian, attn_implementation="eager").eval()
+    with torch.no_grad():
+        outputs = model(input_ids=ids[0], decoder_input_ids=ids[1], output_attentions=True)
+    expected = outputs.cross_attentions[layer][0, head, said.index("it")].tolist()
+    assert found["token"] == "it"
+    assert [row["token"] for row in found["rows"]] == source
+    assert [row["weight"] for row in found["rows"]] == pytest.approx(expected, abs=1e-5)
+    assert f"model.decoder.layers.{layer}.encoder_attn, head {head}" in found["notes"]
 
 
 @pytest.mark.slow

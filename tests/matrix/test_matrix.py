@@ -641,7 +641,7 @@ def test_from_weights_knows_where_its_queries_stand() -> None:
 def test_weights_that_the_pattern_forbids_are_all_kept_or_all_zero(
     pattern: Pattern, length: int
 ) -> None:
-    weights = torch.rand(1, 2, length, length) + 0.5
+    weights = torch.rand(1, 2, length, length) / 2 + 0.5
     found = AttentionMatrix.from_weights(weights, pattern=pattern).dense()
     allowed = pattern.allows(range(length), range(length))
     kept, gone = torch.equal(found, weights), torch.equal(found, weights * allowed)
@@ -1015,6 +1015,34 @@ def test_weights_that_are_none() -> None:
         AttentionMatrix.from_weights(torch.zeros(1, 2, 3, 5), positions=torch.arange(5))
     with pytest.raises(ValueError, match="made from weights has no log-sum-exp"):
         _ = AttentionMatrix.from_weights(torch.zeros(1, 2, 3, 5)).lse
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("wrong", "bounds"), [(-0.25, "-0.25 to 1"), (1.5, "0 to 1.5")])
+def test_weights_that_no_softmax_makes(wrong: float, bounds: str, dtype: torch.dtype) -> None:
+    weights = torch.eye(5, dtype=dtype).repeat(2, 3, 1, 1)
+    weights[1, 2, 3, 0] = wrong
+    with pytest.raises(ValueError, match=rf"must lie from 0 to 1, got {bounds}: .* softmax"):
+        AttentionMatrix.from_weights(weights)
+    assert torch.equal(AttentionMatrix.from_weights(weights, check=False).dense(), weights.float())
+    # What is wrong is found beside what isn't known.
+    weights[0, 0, 0, 0] = torch.nan
+    with pytest.raises(ValueError, match=rf"got {bounds}: "):
+        AttentionMatrix.from_weights(weights)
+
+
+def test_infinite_weights_are_refused() -> None:
+    weights = torch.full((1, 1, 2, 2), torch.inf)
+    with pytest.raises(ValueError, match="got inf to inf"):
+        AttentionMatrix.from_weights(weights)
+
+
+def test_weights_that_are_rounded_or_unknown_are_taken() -> None:
+    weights = torch.tensor([[-0.0009, 1.0009], [torch.nan, 0.5]])[None, None]
+    found = AttentionMatrix.from_weights(weights).dense()
+    assert torch.equal(found.nan_to_num(nan=7.0), weights.nan_to_num(nan=7.0))
+    assert AttentionMatrix.from_weights(torch.full((1, 1, 2, 2), torch.nan)).dense().isnan().all()
+    assert AttentionMatrix.from_weights(torch.zeros(1, 2, 0, 5)).shape == (1, 2, 0, 5)
 
 
 # Memory

@@ -82,6 +82,16 @@ def test_no_reduction_is_no_result() -> None:
     assert matrix_of(case_of(queries=7)).summarize() == ()
 
 
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("wrong", "got"), [(Entropy, "the class Entropy"), (Pool, "the class Pool"), ("pool", "str")]
+)
+def test_what_is_no_reduction_is_refused(wrong: Any, got: str) -> None:
+    matrix = matrix_of(case_of(queries=7))
+    with pytest.raises(TypeError, match=rf"as Entropy\(\) or Pool\(512\), got {got}$"):
+        matrix.summarize(Pool(2), wrong)
+
+
 def test_results_are_in_the_order_of_the_reductions() -> None:
     matrix = matrix_of(case_of(queries=7))
     results = matrix.summarize(Pool(3), Entropy(), Pool(2), Entropy())

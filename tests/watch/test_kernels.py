@@ -706,6 +706,13 @@ def with_a_mask_after(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor
     return weights, weights @ value
 
 
+def with_weights_above_one(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """What a model does to its weights is its own affair."""
+    hidden = ~scattered(QUERIES, KEYS)
+    weights = scores_of(query, key).softmax(dim=-1).masked_fill(hidden, 2.0)
+    return weights, weights @ value
+
+
 def with_a_mask_before(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     hidden = ~scattered(QUERIES, KEYS)
     weights = scores_of(query, key).masked_fill(hidden, -torch.inf).softmax(dim=-1)
@@ -730,6 +737,7 @@ BY_HAND = (
     with_another_type,
     with_all_between,
     with_a_mask_after,
+    with_weights_above_one,
     with_a_mask_before,
     with_flat_heads,
 )

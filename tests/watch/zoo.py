@@ -13,14 +13,12 @@ import torch
 import transformers
 from torch import Tensor
 
-from tests.small import BART, EXPERTS, GROUPED, SIZES, T5, with_strong_biases
+from tests.small import BART, EXPERTS, GROUPED, HIDDEN, SIZES, T5, with_strong_biases
 
 BATCH, LENGTH = 3, 23
 LENGTHS = (23, 16, 5)
 
 PICTURE = {"image_size": 24, "patch_size": 4}
-_HIDDEN = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
-HIDDEN = {name: SIZES[name] for name in _HIDDEN}
 
 
 @dataclass(frozen=True)

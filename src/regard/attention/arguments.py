@@ -40,7 +40,7 @@ def checked_call(
     num_queries, num_keys = query.shape[2], key.shape[2]
     check_share("dropout", dropout)
     if scale is None:
-        scale = 1.0 / math.sqrt(max(1, query.shape[-1]))
+        scale = default_scale(query.shape[-1])
     if not isinstance(scale, int | float) or not math.isfinite(scale):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"scale must be a finite number, got {scale!r}")
     first, listed = _checked_positions(positions, num_queries, num_keys)
@@ -61,6 +61,11 @@ def checked_call(
         first,
         listed,
     )
+
+
+def default_scale(key_dim: int) -> float:
+    """Return the factor on the scores where none is given, 1/√key_dim."""
+    return 1.0 / math.sqrt(max(1, key_dim))
 
 
 def autocasted(*tensors: Tensor) -> tuple[Tensor, ...]:

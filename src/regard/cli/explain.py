@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 from rich.table import Table
-from torch import Tensor
 
 from regard.cli.console import one_line_errors, out, print_json, tell
 from regard.cli.options import (
@@ -14,17 +13,18 @@ from regard.cli.options import (
     JsonOption,
     PickleOption,
     RemoteCodeOption,
+    SaveOption,
+    TargetOption,
 )
 from regard.cli.running import Run, token_number, watched
 from regard.cli.saving import FIGURES, check_ending, save_figure
+from regard.cli.telling import telling_call
 from regard.matrix import AttentionMatrix
 from regard.views import page, steps
 from regard.views.explain import Explanation, explain_call, worked_example
+from regard.views.explain.explanation import vector
 from regard.views.explain.worked_example import ASKING, SENTENCE
 from regard.views.pieces import label, readable
-
-_NUMBERS = 4
-"""So many numbers of a vector are printed."""
 
 
 @one_line_errors
@@ -53,12 +53,8 @@ def explain(
     scaled: Annotated[
         bool, typer.Option(help="Divide scores by √d, as attention does; the example may not.")
     ] = True,
-    save_to: Annotated[
-        Path | None,
-        typer.Option(
-            "--save", "-s", metavar="FILE", help="Write a page (.html) or figure (.svg .pdf .png)."
-        ),
-    ] = None,
+    target: TargetOption = None,
+    save_to: SaveOption = None,
     as_json: JsonOption = False,
     device: DeviceOption = "cpu",
     allow_pickle: PickleOption = False,
@@ -73,18 +69,23 @@ def explain(
         regard explain --token animal --no-scaled
 
         regard explain "The cat sat on the mat" -m ./minilm --token cat --layer 2 --head 8
+
+        regard explain "The cat sat" -m ./opus-mt --target "Die Katze saß" --token Katze
     """
     if save_to is not None:
         check_ending(save_to, (".html", *FIGURES))
     if model is None:
         if text is not None:
             raise ValueError("a text of your own needs a model to take vectors from: add --model")
+        if target is not None:
+            raise ValueError("--target is what an encoder–decoder says: add --model")
         found = worked_example(token or ASKING, scaled=scaled)
         sentence = SENTENCE
     else:
         _, given, run = watched(
             SENTENCE if text is None else text,
             model,
+            target=target,
             layer=layer,
             values=True,
             device=device,
@@ -103,7 +104,7 @@ def explain(
 
 
 def _in_model(run: Run, token: str | None, head: int) -> Explanation:
-    call = run.seen[-1]
+    call = telling_call(run.seen)
     if not 0 <= head < call.heads:
         raise ValueError(f"there are {call.heads} heads, counted from 0, got {head}")
     number = token_number(token, run.queries_of(call))
@@ -128,7 +129,7 @@ def _print(found: Explanation, sentence: str, top: int) -> None:
     console = out()
     console.print(f"{sentence[:200]}\n", markup=False)
     asking = escape(found.asking)
-    console.print(f"1  [bold]The query[/bold] of “{asking}”: {escape(_vector(found.query))}")
+    console.print(f"1  [bold]The query[/bold] of “{asking}”: {escape(vector(found.query))}")
     console.print("2  [bold]Scores[/bold]: the query times each key, number by number, added up")
     console.print(f"3  [bold]Scaling[/bold]: each score times {found.scale:.3f}")
     console.print("4  [bold]Softmax[/bold]: exp of each, divided by their sum, so that all make 1")
@@ -145,16 +146,16 @@ def _print(found: Explanation, sentence: str, top: int) -> None:
         table.add_column("weight × value")
     for place in found.strongest(top):
         weight = found.weights[place]
-        cells = [found.tokens[place], _vector(found.keys[place])]
+        cells = [found.tokens[place], vector(found.keys[place])]
         cells += [f"{x[place]:.3f}" for x in (found.scores, found.scaled, found.weights)]
         if found.values is not None:
             value = found.values[place]
-            cells += [_vector(value), _vector(weight * value)]
+            cells += [vector(value), vector(weight * value)]
         table.add_row(*map(escape, cells))
     if found.output is not None:
         total = found.weights.sum().item()
         table.add_section()
-        cells = ["sum", "", "", "", f"{total:.3f}", "", _vector(found.output)]
+        cells = ["sum", "", "", "", f"{total:.3f}", "", vector(found.output)]
         table.add_row(*map(escape, cells), style="bold")
     console.print(table)
     if len(found.tokens) > top:
@@ -163,8 +164,3 @@ def _print(found: Explanation, sentence: str, top: int) -> None:
         )
     for note in found.notes:
         console.print(f"\n{note}", markup=False)
-
-
-def _vector(numbers: Tensor) -> str:
-    shown = ", ".join(f"{number:.3f}" for number in numbers[:_NUMBERS].tolist())
-    return f"[{shown}{', …' if len(numbers) > _NUMBERS else ''}]"

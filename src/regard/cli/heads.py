@@ -20,6 +20,7 @@ from regard.cli.options import (
 from regard.cli.running import layer_number, watched
 from regard.cli.saving import FIGURES, check_ending, save_figure
 from regard.views.measures import MEASURES, measures
+from regard.views.watched import stack_of
 
 _BY_LAYER = "layer"
 
@@ -120,16 +121,9 @@ def _table(rows: list[dict[str, Any]], sort: str) -> Table:
         )
     for row in rows:
         numbers = ["—" if row[name] is None else _shown(name, row[name]) for name in MEASURES]
-        looks = [_stack(row)] if cross else []
+        looks = [stack_of(row["module"], row["looks"])] if cross else []
         table.add_row(f"{row['layer']}.{row['head']}", *looks, *numbers)
     return table
-
-
-def _stack(row: dict[str, Any]) -> str:
-    """Return which of its three stacks of an encoder–decoder a head belongs to."""
-    if row["looks"] == "cross":
-        return "cross"
-    return "encoder" if "encoder" in row["module"].split(".") else "decoder"
 
 
 def _shown(name: str, value: float) -> str:

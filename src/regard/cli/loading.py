@@ -3,13 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from regard.views.watched import layer_of
+from regard.views.watched import layer_in
 
 Kind = Literal["text", "text to text", "image"]
 
@@ -139,7 +138,7 @@ def _check_tokenizer(where: str, options: dict[str, Any]) -> None:
 
 def _check_complete(model: str, missing: Iterable[str]) -> None:
     """Raise OSError if weights of attention were made up because they are not in the file."""
-    lost = sorted(name for name in missing if layer_of(SimpleNamespace(module=name)))
+    lost = sorted(name for name in missing if layer_in(name))
     if lost:
         raise OSError(
             f"{len(lost)} weights of {model} are not in its files ({lost[0]}, …): they don't fit "

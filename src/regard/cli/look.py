@@ -1,7 +1,6 @@
 """`regard look`: where a token looks."""
 
 import webbrowser
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +17,7 @@ from regard.cli.options import (
     ModelOption,
     PickleOption,
     RemoteCodeOption,
+    SaveOption,
     TargetOption,
 )
 from regard.cli.running import Run, layer_number, token_number, watched
@@ -49,15 +49,7 @@ def look(
         int, typer.Option(min=1, help="How many keys of each head, and how many heads.")
     ] = 8,
     target: TargetOption = None,
-    save_to: Annotated[
-        Path | None,
-        typer.Option(
-            "--save",
-            "-s",
-            metavar="FILE",
-            help="Write a page (.html) or a figure (.svg .pdf .png).",
-        ),
-    ] = None,
+    save_to: SaveOption = None,
     opened: Annotated[
         bool, typer.Option("--open", help="Open what was saved in the browser.")
     ] = False,
@@ -86,6 +78,8 @@ def look(
         raise ValueError("--open opens what was saved: add --save")
     if save_to is not None and as_json:
         raise ValueError("--json prints and --save writes: leave one out")
+    if save_to is not None and save_to.suffix.lower() == ".html":
+        _check_page(head, token)
     loaded, given, found = watched(
         text,
         model,
@@ -112,6 +106,16 @@ def look(
         print_json(_as_data(found, calls, heads, number))
     else:
         _print(found, loaded, looking, heads, number, top)
+
+
+def _check_page(head: int | None, token: str | None) -> None:
+    """Raise ValueError if a part was chosen of a page, which shows all."""
+    for name, chosen in (("--head", head), ("--token", token)):
+        if chosen is not None:
+            raise ValueError(
+                f"a page shows all heads and tokens: leave {name} out, or save a figure "
+                f"({' '.join(FIGURES)})"
+            )
 
 
 def _chosen(found: Run, head: int | None) -> list[Call]:

@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,6 +23,15 @@ TargetOption = Annotated[
     typer.Option(help="What an encoder–decoder says; by default what it generates."),
 ]
 DeviceOption = Annotated[str, typer.Option(help="Where to run the model: cpu, cuda, mps.")]
+SaveOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--save",
+        "-s",
+        metavar="FILE",
+        help="Write a page (.html) or a figure (.svg .pdf .png).",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 PickleOption = Annotated[
     bool,

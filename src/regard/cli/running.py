@@ -1,11 +1,9 @@
 """A model run over a text or an image, with its attention watched."""
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -14,12 +12,11 @@ from torch import Tensor
 
 from regard.cli.console import doing
 from regard.cli.loading import Loaded, load
+from regard.cli.reading import read_input
 from regard.views.pieces import label, readable
-from regard.views.watched import layer_of
+from regard.views.watched import layer_in, layer_of, stack_of
 from regard.watch import Call, Seen, watch
 
-_IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
-_TEXTS = (".md", ".rst", ".text", ".txt")
 _LONGEST_ANSWER = 64
 
 
@@ -35,6 +32,7 @@ class Run:
         special_source: which of these are no part of the text.
         image: the image, as its processor left it, if there was one.
         patches: into how many rows and columns the image was cut.
+        offsets: where each token of the text starts and stops, if its tokenizer says so.
     """
 
     seen: Seen
@@ -44,6 +42,7 @@ class Run:
     special_source: list[bool] | None = None
     image: Any = None
     patches: tuple[int, int] | None = None
+    offsets: list[tuple[int, int]] | None = None
 
     def keys_of(self, call: Call) -> tuple[list[str], list[bool]]:
         """Return the tokens that a call looks at, and which are special."""
@@ -60,43 +59,12 @@ class Run:
 
 def is_encoder(call: Call) -> bool:
     """Say whether a call was made in the encoder of an encoder–decoder."""
-    return call.looks == "self" and "encoder" in call.module.split(".")
+    return stack_of(call.module, call.looks) == "encoder"
 
 
 def layer_number(call: Call) -> int:
     """Return the number of the layer that made a call, as the model counts."""
     return int(layer_of(call) or call.index)
-
-
-def read_input(text: str) -> "str | Path":
-    """Return the text that is meant: itself, that of a file, or of stdin for "-"; or an image."""
-    if text == "-":
-        return _decoded(sys.stdin.buffer.read(), "stdin")
-    try:
-        path = Path(text).expanduser()
-        is_file, is_folder = path.is_file(), path.is_dir()
-    except (OSError, ValueError):
-        # A long text is no name of a file.
-        return text
-    if is_folder and text.strip():
-        raise OSError(f"{text} is a folder: pass a text or a file")
-    one_word = len(text.split()) == 1
-    if path.suffix.lower() in _IMAGES and (is_file or one_word):
-        if not is_file:
-            raise OSError(f"there is no image {text}")
-        return path
-    if is_file:
-        return _decoded(path.read_bytes(), text)
-    if one_word and (path.suffix.lower() in _TEXTS or "/" in text):
-        raise OSError(f"there is no file {text}")
-    return text
-
-
-def _decoded(data: bytes, name: str) -> str:
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{name} is no text in UTF-8: save it as such") from error
 
 
 def watched(
@@ -106,6 +74,7 @@ def watched(
     target: str | None = None,
     layer: int | None = None,
     values: bool = False,
+    tokens: int | None = None,
     device: str = "cpu",
     allow_pickle: bool = False,
     allow_remote_code: bool = False,
@@ -118,6 +87,7 @@ def watched(
         target: as for `run`.
         layer: as for `run`.
         values: as for `run`.
+        tokens: as for `run`.
         device: as for `load`.
         allow_pickle: as for `load`.
         allow_remote_code: as for `load`.
@@ -133,7 +103,7 @@ def watched(
             model, device=device, allow_pickle=allow_pickle, allow_remote_code=allow_remote_code
         )
     with doing(f"running {loaded.name}"):
-        found = run(loaded, given, target=target, layer=layer, values=values)
+        found = run(loaded, given, target=target, layer=layer, values=values, tokens=tokens)
     found.seen.verify()
     return loaded, given, found
 
@@ -145,6 +115,7 @@ def run(
     target: str | None = None,
     layer: int | None = None,
     values: bool = False,
+    tokens: int | None = None,
 ) -> Run:
     """Run a model over a text or an image, and watch it.
 
@@ -154,14 +125,20 @@ def run(
         target: for an encoder–decoder what it says; by default what it generates.
         layer: the only layer that is wanted.
         values: whether to keep values.
+        tokens: how many tokens of the text to take, from its beginning; by default all.
 
     Raises:
-        ValueError: the model does not take this, or the text is empty or too long.
+        ValueError: the model does not take this, or the text is empty or too long, or there is a
+            target for a model that is no encoder–decoder.
     """
     if isinstance(text, Path) != (loaded.kind == "image"):
         wanted = "an image file" if loaded.kind == "image" else "a text"
         raise ValueError(f"{loaded.name} takes {wanted}, got {str(text)[:60]!r}")
-    inputs, run_of = _prepared(loaded, text, target)
+    if target is not None and loaded.kind != "text to text":
+        raise ValueError(
+            f"--target is what an encoder–decoder says, and {loaded.name} is none: leave it out"
+        )
+    inputs, run_of = _prepared(loaded, text, target, tokens)
     _check_layer(loaded, layer)
     try:
         with torch.no_grad(), watch(loaded.model, where=layer, values=values) as seen:
@@ -175,26 +152,24 @@ def run(
 def _check_layer(loaded: Loaded, layer: int | None) -> None:
     if layer is None:
         return
-    numbers = {
-        int(layer_of(SimpleNamespace(module=name)) or 0) for name, _ in loaded.model.named_modules()
-    }
+    numbers = {int(layer_in(name) or 0) for name, _ in loaded.model.named_modules()}
     if layer not in numbers:
         last = max(numbers, default=0)
         raise ValueError(f"{loaded.name} has layers 0 to {last}, got {layer}")
 
 
 def _prepared(
-    loaded: Loaded, text: "str | Path", target: str | None
+    loaded: Loaded, text: "str | Path", target: str | None, most: int | None
 ) -> tuple[dict[str, Any], Callable[[Seen], Run]]:
     """Return what to call the model with, and what makes a run of the calls that were seen."""
     device = next(loaded.model.parameters()).device
     if isinstance(text, Path):
         return _prepared_image(loaded, text, device)
-    encoded = _encoded(loaded, text, device)
+    encoded, offsets = _encoded(loaded, text, device, most)
     ids = encoded["input_ids"][0].tolist()
     tokens, special = _tokens(loaded, ids)
     if loaded.kind != "text to text":
-        return encoded, partial(Run, tokens=tokens, special=special)
+        return encoded, partial(Run, tokens=tokens, special=special, offsets=offsets)
     answer = _answer(loaded, encoded, target, device)
     said, special_said = _tokens(loaded, answer[0].tolist())
     inputs = {**encoded, "decoder_input_ids": answer}
@@ -202,8 +177,17 @@ def _prepared(
     return inputs, partial(Run, tokens=said, special=special_said, **sides)
 
 
-def _encoded(loaded: Loaded, text: str, device: torch.device) -> dict[str, Any]:
-    encoded = loaded.prepare(text, return_tensors="pt", verbose=False).to(device)
+def _encoded(
+    loaded: Loaded, text: str, device: torch.device, most: int | None
+) -> tuple[dict[str, Any], list[tuple[int, int]] | None]:
+    """Return what to call the model with, and where the tokens stand in the text, if known."""
+    quick = bool(getattr(loaded.prepare, "is_fast", False))
+    cut = {} if most is None else {"truncation": True, "max_length": most}
+    encoded = loaded.prepare(
+        text, return_tensors="pt", verbose=False, return_offsets_mapping=quick, **cut
+    )
+    offsets = [tuple(one) for one in encoded.pop("offset_mapping")[0].tolist()] if quick else None
+    encoded = encoded.to(device)
     length = encoded["input_ids"].shape[1]
     if not length:
         raise ValueError("the text is empty")
@@ -216,7 +200,7 @@ def _encoded(loaded: Loaded, text: str, device: torch.device) -> dict[str, Any]:
             f"the text has {length:,} tokens and {loaded.name} takes {longest:,}: shorten it"
         )
     wanted = ("input_ids", "attention_mask", "token_type_ids")
-    return {name: encoded[name] for name in wanted if name in encoded}
+    return {name: encoded[name] for name in wanted if name in encoded}, offsets
 
 
 def _answer(

@@ -6,6 +6,7 @@ from typing import Any
 
 from regard.cli.loading import Loaded
 from regard.cli.running import Run
+from regard.cli.telling import telling_call
 from regard.views import page
 from regard.watch import Call
 
@@ -64,8 +65,7 @@ def _figure(
     if run.image is not None:
         return overlay(calls[-1], run.image, token=token or 0, head=head, patches=run.patches)
     if layer is not None:
-        # Of an encoder–decoder, a layer has three: what it looks at in the source tells most.
-        call = next((call for call in calls if call.looks == "cross"), calls[0])
+        call = telling_call(calls)
         keys, _ = run.keys_of(call)
         return heatmap(call, run.queries_of(call), key_tokens=keys, head=head)
     if head is not None:

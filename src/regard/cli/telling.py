@@ -1,6 +1,6 @@
-"""Which heads tell most of a token, and which token tells most of a text."""
+"""Which heads tell most of a token, which token of a text, and which call of a layer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.cli.running import Run
 from regard.views.pieces import readable
+from regard.views.watched import Stack, stack_of
 from regard.watch import Call
 
 
@@ -39,10 +40,11 @@ def telling_heads(
     The first token, special tokens, punctuation, the token itself and those beside it don't count:
     heads that have nothing to do, or only to count, look there.
     """
+    words = _words(run, calls)
     found: list[Telling] = []
     for call in calls:
         rows = call.matrix[0, :, token].float().cpu()
-        dull = _dull(run, call, torch.tensor([token]), torch.arange(rows.shape[-1])[None])[0]
+        dull = _dull(words, call, torch.tensor([token]), torch.arange(rows.shape[-1])[None])[0]
         strengths = rows.masked_fill(dull, 0.0).amax(dim=-1).tolist()
         weights, keys = (x.tolist() for x in rows.topk(min(top, rows.shape[-1]), dim=-1))
         found += [
@@ -54,27 +56,47 @@ def telling_heads(
 
 def telling_token(run: Run, calls: Sequence[Call], head: int | None) -> int:
     """Return the word that looks hardest at a single other word, in any of the heads."""
-    words = _is_word(run.tokens, run.special)
+    words, asking = _words(run, calls), _is_word(run.tokens, run.special)
     best, found = -1.0, 0
     for call in calls:
         top = call.matrix[0].top(8) if head is None else call.matrix[0, head].top(8)
         queries = top.keys.shape[-2]
         keys = top.keys.cpu().reshape(-1, queries, top.keys.shape[-1])
         weights = top.weights.cpu().reshape(keys.shape)
-        dull = _dull(run, call, torch.arange(queries), keys.clamp(min=0)) | (keys < 0)
-        strengths = weights.masked_fill(dull, 0.0).amax(dim=(0, 2)).masked_fill(~words, -0.5)
+        dull = _dull(words, call, torch.arange(queries), keys.clamp(min=0)) | (keys < 0)
+        strengths = weights.masked_fill(dull, 0.0).amax(dim=(0, 2)).masked_fill(~asking, -0.5)
         if strengths.max() > best:
             best, found = strengths.max().item(), int(strengths.argmax())
     return found
 
 
+def telling_call(calls: Sequence[Call]) -> Call:
+    """Return the call of a layer that tells most.
+
+    Of an encoder–decoder, a layer has three, and what it looks at in the source tells most.
+    """
+    return next((call for call in calls if call.looks == "cross"), calls[0])
+
+
+def _words(run: Run, calls: Sequence[Call]) -> dict[Stack, Bool[Tensor, "tokens"]]:
+    """Return which keys are words, but for the first, for each stack that calls belong to."""
+    words: dict[Stack, Bool[Tensor, "tokens"]] = {}
+    for call in calls:
+        stack = stack_of(call.module, call.looks)
+        if stack not in words:
+            words[stack] = _is_word(*run.keys_of(call))
+            words[stack][0] = False
+    return words
+
+
 def _dull(
-    run: Run, call: Call, queries: Int[Tensor, "queries"], keys: Int[Tensor, "*heads queries keys"]
+    words: Mapping[Stack, Bool[Tensor, "tokens"]],
+    call: Call,
+    queries: Int[Tensor, "queries"],
+    keys: Int[Tensor, "*heads queries keys"],
 ) -> Bool[Tensor, "*heads queries keys"]:
     """Return which keys tell nothing of a query."""
-    words = _is_word(*run.keys_of(call))
-    words[0] = False
-    dull = ~words[keys]
+    dull = ~words[stack_of(call.module, call.looks)][keys]
     if call.looks == "self":
         dull |= (keys - queries[:, None]).abs() <= 1
     return dull

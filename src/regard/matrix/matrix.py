@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention.arguments import checked_call
+from regard.matrix.arguments import check_given, check_range, check_weights
 from regard.matrix.dense import LIMIT, dense
 from regard.matrix.distance import Distance, DistanceResult
 from regard.matrix.edges import Edges, EdgesResult
@@ -80,8 +81,8 @@ class AttentionMatrix:
         positions: int | Int[Tensor, "queries"] | None = None,
     ) -> None:
         call = checked_call(query, key, key, pattern, bias, scale, 0.0, positions)
-        _check_given("lse", lse, call.query, tuple(call.query.shape[:3]))
-        _check_given("sinks", sinks, call.query, (call.num_heads,))
+        check_given("lse", lse, call.query, tuple(call.query.shape[:3]))
+        check_given("sinks", sinks, call.query, (call.num_heads,))
         with torch.no_grad():
             self._view = View.whole(Scores(call, lse, sinks))
 
@@ -92,6 +93,7 @@ class AttentionMatrix:
         *,
         pattern: Pattern | None = None,
         positions: int | Int[Tensor, "queries"] | None = None,
+        check: bool = True,
     ) -> "AttentionMatrix":
         """Return the matrix of weights that are known: of a model that writes them down.
 
@@ -99,19 +101,21 @@ class AttentionMatrix:
             weights: [batch, heads, queries, keys].
             pattern: who may look at whom, if that matters: `received` is a mean over those who may.
             positions: where the queries stand among the keys, as for `attend`.
+            check: whether to make sure that weights lie from 0 to 1, which reads all of them. Those
+                that dropout has scaled up don't.
+
+        Raises:
+            TypeError: weights are no tensor.
+            ValueError: weights lie below 0 or above 1, or the arguments don't fit together.
 
         >>> import torch, regard
         >>> regard.AttentionMatrix.from_weights(torch.eye(3)[None, None])[0, 0].entropy().nats
         tensor([0., 0., 0.])
         """
-        if not isinstance(weights, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"weights must be a tensor, got {type(weights).__name__}")
-        if weights.dim() != 4 or not weights.is_floating_point():
-            raise ValueError(
-                "weights must be a floating-point tensor [batch, heads, queries, keys], "
-                f"got {weights.dtype} of shape {list(weights.shape)}"
-            )
+        check_weights(weights)
         weights = weights.detach()
+        if check:
+            check_range(weights)
         # A call of the same sizes, with nothing in it, has its positions and pattern checked.
         sizes = weights.shape
         query, key = weights.new_zeros(*sizes[:3], 0), weights.new_zeros(*sizes[:2], sizes[3], 0)
@@ -239,6 +243,9 @@ class AttentionMatrix:
             progress: whether to show a progress bar. By default one is shown in terminals and
                 notebooks for what takes longer than two seconds, if rich is installed.
 
+        Raises:
+            TypeError: one of them is no reduction, or a class without its parameters.
+
         >>> import torch, regard
         >>> from regard.matrix import Entropy, Pool
         >>> x = torch.randn(1, 4, 1000, 16)
@@ -284,19 +291,3 @@ class AttentionMatrix:
         sizes = zip(self.shape, self.axes, strict=True)
         shape = " × ".join(f"{size} {axis}" for size, axis in sizes)
         return f"AttentionMatrix({shape}, {str(self.dtype).split('.')[-1]}, {self.pattern!r})"
-
-
-def _check_given(name: str, tensor: Tensor | None, query: Tensor, shape: tuple[int, ...]) -> None:
-    if tensor is None:
-        return
-    if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-    if not tensor.is_floating_point() or tuple(tensor.shape) != shape:
-        raise ValueError(
-            f"{name} must be a floating-point tensor of shape {list(shape)}, "
-            f"got {tensor.dtype} of shape {list(tensor.shape)}"
-        )
-    if tensor.device != query.device:
-        raise ValueError(
-            f"{name} must lie on the device of query ({query.device}), got {tensor.device}"
-        )

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.matrix.groups import GROUP, grouped
+from regard.matrix.index import Index
 from regard.matrix.reduction import Sums, merged, rows_of_zeros, zeros
 from regard.matrix.result import Result
 from regard.matrix.source import Fact
@@ -73,25 +74,13 @@ class Pool:
     def update(self, state: Sums, tile: Tile) -> Sums:
         tile.rows_of(state["seen"]).add_(1)
         height, width = (self._cell(size) for size in tile.view.sizes[2:])
-        start = tile.queries.start
-        how = "max" if self.how == "max" else "sum"
-        if how == "sum" and height % GROUP == 0 and start % GROUP == 0:
-            rows = grouped(tile.sums, 2, how, height // GROUP, start % height // GROUP)
+        start, cells = tile.queries.start, tile.heads_of(state["cells"])
+        if self.how == "mean" and height % GROUP == 0 and start % GROUP == 0:
+            rows = grouped(tile.sums, 2, "sum", height // GROUP, start % height // GROUP)
+            _add_rows(cells, rows, start // height, tile.columns, width, "sum")
         else:
-            rows = grouped(tile.weights, 2, how, height, start % height)
-        first = start // height
-        cells = tile.heads_of(state["cells"])[:, :, first : first + rows.shape[2]]
-        if isinstance(tile.columns, range):
-            start = tile.columns.start
-            found = grouped(rows, 3, how, width, start % width)
-            cells = cells[..., start // width : start // width + found.shape[3]]
-            cells.copy_(torch.maximum(cells, found) if how == "max" else cells + found)
-            return state
-        columns, rows = tile.columns.to(cells.device) // width, rows.to(cells.dtype)
-        if how == "max":
-            cells.scatter_reduce_(3, columns.expand(rows.shape), rows, "amax")
-        else:
-            cells.index_add_(3, columns, rows)
+            how = "max" if self.how == "max" else "sum"
+            add_to_cells(cells, tile.weights, start, tile.columns, height, width, how)
         return state
 
     def merge(self, first: Sums, second: Sums) -> Sums:
@@ -116,3 +105,49 @@ class Pool:
             cell_columns=outline.places["keys"][::width],
         )
         return PoolResult(labels, outline.trim(cells), height, width)
+
+
+def add_to_cells(
+    cells: Float[Tensor, "batch heads cell_rows cell_columns"],
+    weights: Float[Tensor, "batch heads rows columns"],
+    start: int,
+    columns: Index,
+    height: int,
+    width: int,
+    how: Literal["sum", "max"],
+) -> None:
+    """Add weights to the cells in which they lie, or raise these to the largest of them.
+
+    Args:
+        cells: the cells of a view.
+        weights: some rows, with some columns.
+        start: the first of the rows, in the view.
+        columns: which columns of the view, ascending.
+        height: how many rows a cell has.
+        width: how many columns a cell has.
+        how: whether to add up, or to take the largest.
+    """
+    rows = grouped(weights, 2, how, height, start % height)
+    _add_rows(cells, rows, start // height, columns, width, how)
+
+
+def _add_rows(
+    cells: Tensor,
+    rows: Float[Tensor, "batch heads some_cell_rows columns"],
+    first: int,
+    columns: Index,
+    width: int,
+    how: Literal["sum", "max"],
+) -> None:
+    cells = cells[:, :, first : first + rows.shape[2]]
+    if isinstance(columns, range):
+        start = columns.start
+        found = grouped(rows, 3, how, width, start % width)
+        cells = cells[..., start // width : start // width + found.shape[3]]
+        cells.copy_(torch.maximum(cells, found) if how == "max" else cells + found)
+        return
+    places, rows = columns.to(cells.device) // width, rows.to(cells.dtype)
+    if how == "max":
+        cells.scatter_reduce_(3, places.expand(rows.shape), rows, "amax")
+    else:
+        cells.index_add_(3, places, rows)

@@ -49,6 +49,11 @@ class Reduction(Protocol[State, Found]):
 AnyReduction = Reduction[Any, Result]
 
 
+def is_reduction(what: object) -> bool:
+    """Say whether something is a reduction; a class is none before it has its parameters."""
+    return isinstance(what, Reduction) and not isinstance(what, type)
+
+
 @dataclass
 class Sums:
     """A state that adds up.

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from regard.matrix.progress import progressing
-from regard.matrix.reduction import AnyReduction
+from regard.matrix.reduction import AnyReduction, is_reduction
 from regard.matrix.result import Result
 from regard.matrix.source import Fact
 from regard.matrix.tiles import BUDGET, Tile, tiles
@@ -28,7 +28,12 @@ def accumulate(
         budget: how many bytes may be held at once, beside the states.
         progress: whether to show a progress bar. By default one is shown in terminals and notebooks
             for what takes longer than two seconds, if rich is installed.
+
+    Raises:
+        TypeError: one of them is no reduction, or a class without its parameters.
     """
+    for reduction in reductions:
+        _check(reduction)
     with torch.no_grad():
         states = [reduction.start(view) for reduction in reductions]
         facts: set[Fact] = {fact for reduction in reductions for fact in reduction.facts}
@@ -51,6 +56,15 @@ def summarize(
     states = accumulate(view, reductions, budget=budget, progress=progress)
     pairs = zip(reductions, states, strict=True)
     return tuple(reduction.finish(state) for reduction, state in pairs)
+
+
+def _check(reduction: object) -> None:
+    if not is_reduction(reduction):
+        kind = isinstance(reduction, type)
+        got = f"the class {reduction.__name__}" if kind else type(reduction).__name__
+        raise TypeError(
+            f"reductions are made with their parameters, as Entropy() or Pool(512), got {got}"
+        )
 
 
 def _rows(tile: Tile) -> int:

@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from regard.matrix import AttentionMatrix
+
+Stack = Literal["encoder", "decoder", "cross"]
 
 _NUMBER = re.compile(r"(?:^|\.)(\d+)(?:\.|$)")
 
@@ -27,15 +30,36 @@ class Watched(Protocol):
         ...
 
 
-def layer_of(what: Any) -> str:
-    """Return the number of the layer that made a call, "" if its module has none.
+def layer_in(path: str) -> str:
+    """Return the number of the layer in the path of a module, "" if it has none.
 
-    >>> from types import SimpleNamespace
-    >>> layer_of(SimpleNamespace(module="model.layers.5.self_attn"))
+    >>> layer_in("model.layers.5.self_attn")
     '5'
     """
-    found = _NUMBER.search(getattr(what, "module", ""))
+    found = _NUMBER.search(path)
     return found[1] if found else ""
+
+
+def layer_of(what: Any) -> str:
+    """Return the number of the layer that made a call, "" if its module has none."""
+    return layer_in(getattr(what, "module", ""))
+
+
+def stack_of(module: str, looks: str) -> Stack:
+    """Return which of its three stacks of an encoder–decoder a call belongs to.
+
+    Args:
+        module: the path of the module that made it.
+        looks: whether it looked at its own sequence, "self", or at another, "cross".
+
+    >>> stack_of("model.encoder.layers.0.self_attn", "self")
+    'encoder'
+    >>> stack_of("model.decoder.layers.0.encoder_attn", "cross")
+    'cross'
+    """
+    if looks == "cross":
+        return "cross"
+    return "encoder" if "encoder" in module.split(".") else "decoder"
 
 
 def one_sequence(what: AttentionMatrix | Watched, batch: int | None = None) -> AttentionMatrix:
@@ -109,3 +133,25 @@ def checked(what: Any) -> Watched:
             "written down"
         )
     return what
+
+
+@dataclass
+class _Alone:
+    """A matrix of which it is not known who computed it; see `Watched`."""
+
+    matrix: AttentionMatrix
+    module: str = "attention"
+    looks: str = "self"
+
+
+def listed(
+    calls: Sequence[Watched | AttentionMatrix] | Watched | AttentionMatrix,
+) -> list[Watched]:
+    """Return calls, one or several, as a list; matrices are calls of nobody."""
+    several = calls if isinstance(calls, Sequence) else [calls]
+    return [_alone(one) if isinstance(one, AttentionMatrix) else checked(one) for one in several]
+
+
+def _alone(matrix: AttentionMatrix) -> _Alone:
+    queries, keys = matrix.shape[-2:]
+    return _Alone(matrix, looks="self" if queries == keys else "cross")

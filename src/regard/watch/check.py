@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention.arguments import default_scale
 from regard.patterns.pattern import Everyone
 from regard.watch.caught import Caught
 from regard.watch.held import Held
@@ -110,7 +111,7 @@ def _rows(held: Held, caught: Caught, rows: Tensor | slice) -> tuple[Tensor, Ten
     query, key = caught.query[:, :, rows], caught.key
     exact = torch.promote_types(query.dtype, torch.float32)
     batch, heads, count, _ = query.shape
-    scale = held.scale if held.scale is not None else 1 / math.sqrt(max(1, query.shape[3]))
+    scale = held.scale if held.scale is not None else default_scale(query.shape[3])
     grouped = (query.to(exact) * scale).reshape(batch, key.shape[1], -1, query.shape[3])
     scores = (grouped @ key.to(exact).mT).view(batch, heads, count, -1)
     device = query.device

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.matrix.reduction import AnyReduction, Reduction
+from regard.matrix.reduction import AnyReduction, is_reduction
 from regard.watch.call import Call
 from regard.watch.options import Options
 from regard.watch.seen import Seen
@@ -105,7 +105,7 @@ def _options(wanted: Callable[[str, nn.Module], bool], keep: Any) -> Options:
         return Options(wanted, copy=keep == "copies")
     reductions = tuple(keep) if isinstance(keep, Iterable) else (keep,)
     for reduction in reductions:
-        if isinstance(reduction, type) or not isinstance(reduction, Reduction):
+        if not is_reduction(reduction):
             raise TypeError(
                 'keep must be "tensors", "copies" or a list of reductions such as Entropy(), '
                 f"got {reduction!r}"

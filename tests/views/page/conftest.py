@@ -1,6 +1,5 @@
 """A browser, and pages opened in it that may ask nobody for anything."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,18 +19,13 @@ Opened = Any
 def browser() -> Iterator[Any]:
     """A Chromium that is on this computer already."""
     try:
-        from playwright.sync_api import sync_playwright
+        from examples import screenshot
     except ImportError:
         pytest.fail(HOW_TO_INSTALL)
-    names = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
-    path = next((found for name in names if (found := shutil.which(name))), None)
-    if path is None:
+    if screenshot.chromium_path() is None:
         pytest.fail(HOW_TO_INSTALL)
-    with sync_playwright() as playwright:
-        # Containers often run as root, where Chromium can have no sandbox.
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+    with screenshot.browser() as chromium:
+        yield chromium
 
 
 @pytest.fixture

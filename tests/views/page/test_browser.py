@@ -505,6 +505,7 @@ def test_a_long_page_is_small_and_opens(open_page: Open) -> None:
     shown = Shown(
         texts,
         [layer] * num_layers,
+        [range(num_layers)],
         [found] * num_layers,
         dict.fromkeys(range(num_layers), mean),
         [average],

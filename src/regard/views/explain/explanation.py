@@ -1,6 +1,5 @@
 """`explain`: attention number by number, from vectors to scores, weights and their sum."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable
@@ -9,11 +8,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention.arguments import default_scale
 from regard.matrix import AttentionMatrix
 from regard.views.pieces import label, readable
 
 Vector = Sequence[float] | Tensor
 Vectors = Sequence[Sequence[float]] | Tensor
+
+_NUMBERS = 4
+"""So many numbers of a vector are shown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +117,7 @@ def explain(
         raise ValueError(
             f"values must have a vector for each of the {len(tokens)} tokens, got {list(v.shape)}"
         )
-    scale = 1 / math.sqrt(max(1, len(q))) if scale is None else scale
+    scale = default_scale(len(q)) if scale is None else scale
     scores = k @ q
     scaled = scale * scores
     weights = scaled.softmax(dim=0)
@@ -179,7 +182,7 @@ def explain_call(
     query = parts.query[batch, head, token].double().cpu()
     keys = parts.key[batch, head // group].double().cpu()[seen]
     values = None if parts.value is None else parts.value[batch, head // group].double().cpu()[seen]
-    scale = 1 / math.sqrt(max(1, len(query))) if parts.scale is None else parts.scale
+    scale = default_scale(len(query)) if parts.scale is None else parts.scale
     scores = keys @ query
     # What the softmax was taken of: the scores, with all that was done to them.
     lse = matrix[token : token + 1].lse.double().cpu()
@@ -213,6 +216,16 @@ def _notes(call: Asked, head: int, hidden: int, parts: Any) -> list[str]:
     if parts.sinks is not None:
         notes.append("a sink takes its share of the softmax, so that the weights add up to less")
     return notes
+
+
+def vector(numbers: Vector) -> str:
+    """Return a vector as text, its first few numbers.
+
+    >>> vector([0.1, 0.25, 0.5, 1.0, 2.0])
+    '[0.100, 0.250, 0.500, 1.000, …]'
+    """
+    shown = ", ".join(f"{number:.3f}" for number in numbers[:_NUMBERS])
+    return f"[{shown}{', …' if len(numbers) > _NUMBERS else ''}]"
 
 
 def _number(value: Tensor) -> float | None:

@@ -1,6 +1,6 @@
 """The worked example of an introduction to self-attention, with the numbers that follow from it."""
 
-from regard.views.explain.explanation import Explanation, explain
+from regard.views.explain.explanation import Explanation, explain, vector
 
 SENTENCE = "The animal didn't cross the street because it was too tired"
 ASKING = "it"
@@ -116,11 +116,7 @@ def _notes() -> list[str]:
         f"from prints {PRINTED_TABLE['animal']:.2f} for “animal” in its table and "
         f"{PRINTED_SUM_WEIGHTS['animal']:.2f} in its text; neither follows from the vectors.",
         f"The weights in its text add up to {total:.2f}, and softmax to 1. The sum of the values "
-        f"by those weights is {_vector(right)}; it prints {_vector(PRINTED_SUM)}.",
+        f"by those weights is {vector(right)}; it prints {vector(PRINTED_SUM)}.",
         f"It gives keys for {len(KEYS)} words and values for {len(VALUES)}: “the”, “because” and "
         "“too” can't be looked at here.",
     ]
-
-
-def _vector(numbers: "list[float] | tuple[float, ...]") -> str:
-    return "[" + ", ".join(f"{number:.3f}" for number in numbers) + "]"

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from regard.errors import check_positive
-from regard.views.explain import Explanation
+from regard.views.explain.explanation import Explanation, vector
 from regard.views.figures.fonts import drawable
 from regard.views.figures.style import COLUMN, drawing, new_figure
 from regard.views.pieces import label
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 _ROW = 0.17
 """The height of a row, in inches."""
-
-_NUMBERS = 4
 
 
 @drawing()
@@ -60,10 +58,5 @@ def steps(
     panels[0].invert_yaxis()
     drawn.suptitle(f"Where “{drawable(label(explanation.asking))}” looks")
     if explanation.output is not None:
-        drawn.supxlabel(f"Σ weight · value = {_vector(explanation.output.tolist())}")
+        drawn.supxlabel(f"Σ weight · value = {vector(explanation.output)}")
     return drawn
-
-
-def _vector(numbers: list[float]) -> str:
-    shown = ", ".join(f"{number:.3f}" for number in numbers[:_NUMBERS])
-    return f"[{shown}{', …' if len(numbers) > _NUMBERS else ''}]"

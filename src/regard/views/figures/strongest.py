@@ -8,9 +8,7 @@ from numpy.typing import NDArray
 
 from regard.matrix import AttentionMatrix
 from regard.matrix.index import as_tensor
-
-_PAIRS = 2**24
-"""How many weights are held at once where heads are averaged."""
+from regard.views.means import mean_rows
 
 
 class Pairs(NamedTuple):
@@ -67,14 +65,13 @@ def strongest_pairs(
 def _of_mean(
     matrix: AttentionMatrix, threshold: float, top: int | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    num_heads, num_queries, num_keys = matrix.shape
-    step = max(1, _PAIRS // max(1, num_heads * num_keys))
+    num_keys = matrix.shape[-1]
     parts: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
-    for start in range(0, num_queries, step):
-        weights = matrix[:, start : start + step].dense().mean(dim=0).cpu()
+    for block in mean_rows([matrix]):
+        (weights,) = block.means
         values, keys = weights.topk(num_keys if top is None else min(top, num_keys), dim=1)
         rows, ranks = (values >= threshold).nonzero(as_tuple=True)
-        parts.append((rows + start, keys[rows, ranks], values[rows, ranks]))
+        parts.append((rows + block.rows.start, keys[rows, ranks], values[rows, ranks]))
     rows, keys, weights = (torch.cat(part) for part in zip(*parts, strict=True))
     return rows, keys, weights
 

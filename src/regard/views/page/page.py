@@ -14,7 +14,7 @@ from regard.views.page.document import Page, document
 from regard.views.page.encoding import MOST_TOKENS, edges, maps, packed
 from regard.views.page.strongest import Found, Strongest, heads_of, means_of
 from regard.views.page.texts import Layer, Text, layers_of, texts_of
-from regard.views.watched import Watched, checked
+from regard.views.watched import Watched, listed
 
 _FLOORS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 _MAP_SIZE = 64
@@ -71,12 +71,12 @@ def page(
     Page('Attention': 1 layer, 3 tokens, ...)
     """
     check_positive(keep=keep, limit=limit)
-    listed = _listed(calls)
+    found_calls = listed(calls)
     texts = texts_of(tokens, source)
     longest = max(len(text.pieces) for text in texts)
     if longest > MOST_TOKENS:
         raise ValueError(f"a page shows up to {MOST_TOKENS:,} tokens, got {longest:,}")
-    layers = layers_of(listed, texts, batch)
+    layers = layers_of(found_calls, texts, batch)
     count = min(keep, 255)
     found = [
         heads_of(layer, batch, count=count, map_size=_MAP_SIZE)
@@ -85,13 +85,13 @@ def page(
     stacks = _stacks(layers)
     means: dict[int, Strongest] = {}
     averages: list[Strongest] = []
-    for numbers in stacks.values():
+    for numbers in stacks:
         of_layers, of_all = means_of(
             [layers[number] for number in numbers], batch, count=count, progress=progress
         )
         means.update(zip(numbers, of_layers, strict=True))
         averages.append(of_all)
-    shown = Shown(texts, layers, found, means, averages, count)
+    shown = Shown(texts, layers, stacks, found, means, averages, count)
     steps = None if explanation is None else explanation.as_data()
     return composed(shown, {"title": title, "about": about, "explanation": steps}, limit)
 
@@ -103,14 +103,16 @@ class Shown:
     Attributes:
         texts: the texts.
         layers: the layers.
+        stacks: the numbers of the layers of each stack.
         found: what was found in the heads of each layer.
         means: the strongest keys in the mean over the heads of each layer, by its number.
-        averages: the same over all layers of each stack.
+        averages: the same over all layers of each stack, in the order of the stacks.
         kept: how many keys of a query were kept.
     """
 
     texts: Sequence[Text]
     layers: Sequence[Layer]
+    stacks: Sequence[Sequence[int]]
     found: Sequence[Found]
     means: Mapping[int, Strongest]
     averages: Sequence[Strongest]
@@ -140,8 +142,8 @@ def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
         "texts": [{"name": text.name, "pieces": text.pieces} for text in shown.texts],
         "layers": [_described(*pair) for pair in zip(shown.layers, shown.found, strict=True)],
         "averages": [
-            {**_sides(shown.layers[numbers[0]]), "layers": numbers}
-            for numbers in _stacks(shown.layers).values()
+            {**_sides(shown.layers[numbers[0]]), "layers": list(numbers)}
+            for numbers in shown.stacks
         ],
         "measures": [
             {"id": name, "name": one.name, "unit": one.unit, "about": one.about, "high": high}
@@ -156,33 +158,12 @@ def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
     return document(facts, blobs)
 
 
-@dataclass
-class _Alone:
-    """A matrix of which it is not known who computed it; see `Watched`."""
-
-    matrix: AttentionMatrix
-    module: str = "attention"
-    looks: str = "self"
-
-
-def _listed(
-    calls: Sequence[Watched | AttentionMatrix] | Watched | AttentionMatrix,
-) -> list[Watched]:
-    listed = calls if isinstance(calls, Sequence) else [calls]
-    return [_alone(one) if isinstance(one, AttentionMatrix) else checked(one) for one in listed]
-
-
-def _alone(matrix: AttentionMatrix) -> _Alone:
-    queries, keys = matrix.shape[-2:]
-    return _Alone(matrix, looks="self" if queries == keys else "cross")
-
-
-def _stacks(layers: Sequence[Layer]) -> dict[str, list[int]]:
+def _stacks(layers: Sequence[Layer]) -> list[list[int]]:
     """Return the numbers of the layers of each stack."""
     stacks: dict[str, list[int]] = {}
     for number, layer in enumerate(layers):
         stacks.setdefault(layer.group, []).append(number)
-    return stacks
+    return list(stacks.values())
 
 
 def _floor(sections: Sequence[Sequence[Strongest]], weight_bits: int, limit: int) -> float:

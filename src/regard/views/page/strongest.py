@@ -9,12 +9,10 @@ from torch import Tensor
 
 from regard.matrix import Pool, TopKeys
 from regard.matrix.progress import progressing
+from regard.views.means import mean_rows
 from regard.views.measures import measure_and
 from regard.views.page.texts import Layer
 from regard.views.watched import one_sequence
-
-_BYTES = 1 << 26
-"""How much of a matrix is written down at once."""
 
 
 @dataclass(frozen=True)
@@ -69,17 +67,15 @@ def means_of(
     """
     matrices = [one_sequence(layer.call, batch) for layer in layers]
     num_queries, num_keys = matrices[0].shape[-2:]
-    most_heads = max(matrix.shape[0] if len(matrix.shape) == 3 else 1 for matrix in matrices)
-    height = max(1, _BYTES // (4 * most_heads * max(1, num_keys)))
     parts: list[list[Strongest]] = [[] for _ in matrices]
     of_all: list[Strongest] = []
-    starts = range(0, num_queries, height)
-    for start in progressing(starts, "means over heads", len(starts), progress):
-        total = torch.zeros(min(height, num_queries - start), num_keys)
-        for matrix, part in zip(matrices, parts, strict=True):
-            rows = matrix[..., start : start + height, :].dense().float().cpu()
-            mean = rows.reshape(-1, *rows.shape[-2:]).mean(dim=0)
-            part.append(_strongest(mean, count))
+    blocks = progressing(
+        mean_rows(matrices), "means over heads", num_queries, progress, lambda one: len(one.rows)
+    )
+    for block in blocks:
+        total = torch.zeros(len(block.rows), num_keys)
+        for mean, part in zip(block.means, parts, strict=True):
+            part.append(_strongest(mean.float(), count))
             total += mean
         of_all.append(_strongest(total / len(matrices), count))
     return [_below(part) for part in parts], _below(of_all)

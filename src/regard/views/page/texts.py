@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from regard.views.pieces import readable
-from regard.views.watched import Watched, layer_of, one_sequence
+from regard.views.watched import Stack, Watched, layer_of, one_sequence, stack_of
+
+_SIDES: dict[Stack, tuple[int, int]] = {"encoder": (0, 0), "decoder": (1, 1), "cross": (1, 0)}
+"""Which text each stack of an encoder–decoder looks from, and which at."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +83,8 @@ def _placed(call: Watched, num_texts: int) -> tuple[str, int, int]:
                 "text that looks as tokens"
             )
         return "", 0, 0
-    if call.looks == "cross":
-        return "cross", 1, 0
-    encodes = "encoder" in call.module.split(".")
-    return ("encoder", 0, 0) if encodes else ("decoder", 1, 1)
+    stack = stack_of(call.module, call.looks)
+    return stack, *_SIDES[stack]
 
 
 def _check_length(call: Watched, what: str, text: Text, size: int) -> None:

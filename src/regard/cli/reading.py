@@ -1,0 +1,38 @@
+"""What TEXT|FILE means: a text, that of a file, or an image."""
+
+import sys
+from pathlib import Path
+
+_IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+_TEXTS = (".md", ".rst", ".text", ".txt")
+
+
+def read_input(text: str) -> "str | Path":
+    """Return the text that is meant: itself, that of a file, or of stdin for "-"; or an image."""
+    if text == "-":
+        return _decoded(sys.stdin.buffer.read(), "stdin")
+    try:
+        path = Path(text).expanduser()
+        is_file, is_folder = path.is_file(), path.is_dir()
+    except (OSError, ValueError):
+        # A long text is no name of a file.
+        return text
+    if is_folder and text.strip():
+        raise OSError(f"{text} is a folder: pass a text or a file")
+    one_word = len(text.split()) == 1
+    if path.suffix.lower() in _IMAGES and (is_file or one_word):
+        if not is_file:
+            raise OSError(f"there is no image {text}")
+        return path
+    if is_file:
+        return _decoded(path.read_bytes(), text)
+    if one_word and (path.suffix.lower() in _TEXTS or "/" in text):
+        raise OSError(f"there is no file {text}")
+    return text
+
+
+def _decoded(data: bytes, name: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} is no text in UTF-8: save it as such") from error
