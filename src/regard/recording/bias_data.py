@@ -1,0 +1,82 @@
+"""Biases as data: what JSON can hold, and arrays beside it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.positions import Bias
+from regard.positions.alibi import Alibi
+from regard.positions.given import Given
+from regard.positions.joined import Joined
+from regard.positions.relative import Relative
+from regard.positions.softcap import Softcap
+from regard.recording.errors import RecordingError
+
+Data = dict[str, Any]
+
+
+def bias_as_data(bias: Bias, batch: int, store: Callable[[Tensor], str]) -> Data:
+    """Describe a bias as it is for one sequence; arguments as for `pattern_as_data`.
+
+    Raises:
+        TypeError: the bias is none of Regard's own.
+    """
+    match bias:
+        case Alibi():
+            return {"kind": "alibi", "slopes": store(bias.slopes)}
+        case Softcap():
+            return {"kind": "softcap", "cap": bias.cap}
+        case Relative():
+            return {
+                "kind": "relative",
+                "table": store(bias.table),
+                "max_distance": bias.max_distance,
+                "bidirectional": bias.bidirectional,
+            }
+        case Given():
+            values = bias.values[batch if bias.values.shape[0] > 1 else 0]
+            return {"kind": "given", "values": store(values), "first_query": bias.first_query}
+        case Joined():
+            first, second = (bias_as_data(one, batch, store) for one in (bias.first, bias.second))
+            return {"kind": "joined", "first": first, "second": second}
+        case _:
+            raise TypeError(
+                f"a recording can hold Regard's own biases, got {type(bias).__name__}: write it "
+                "down with regard.positions.given(values)"
+            )
+
+
+def bias_from_data(data: Data, read: Callable[[str], Tensor]) -> Bias:
+    """Return the bias that was described; arguments as for `pattern_from_data`.
+
+    Raises:
+        RecordingError: it describes nothing.
+    """
+    try:
+        return _from_data(data, read)
+    except RecordingError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+        raise RecordingError(f"its bias can't be read: {error!r}") from error
+
+
+def _from_data(data: Data, read: Callable[[str], Tensor]) -> Bias:
+    match data["kind"]:
+        case "alibi":
+            return Alibi(read(data["slopes"]).float())
+        case "softcap":
+            return Softcap(float(data["cap"]))
+        case "relative":
+            table = read(data["table"])
+            buckets, heads = table.shape
+            bias = Relative(heads, buckets, int(data["max_distance"]), bool(data["bidirectional"]))
+            bias.table = torch.nn.Parameter(table, requires_grad=False)
+            return bias
+        case "given":
+            return Given(read(data["values"])[None], int(data["first_query"]))
+        case "joined":
+            return Joined(_from_data(data["first"], read), _from_data(data["second"], read))
+        case kind:
+            raise RecordingError(f"it has a bias of a kind that is not known: {kind!r}")

@@ -1,0 +1,5 @@
+"""What is wrong with a recording."""
+
+
+class RecordingError(ValueError):
+    """A recording is missing, damaged, incomplete or of a later version."""

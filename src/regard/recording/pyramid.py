@@ -1,0 +1,213 @@
+"""Maps of each head at several sizes, written while the matrix is computed."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import zarr
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.matrix.groups import grouped
+from regard.matrix.pool import add_to_cells
+from regard.matrix.reduction import zeros
+from regard.matrix.result import Result
+from regard.matrix.source import Fact
+from regard.matrix.tiles import Tile
+from regard.matrix.view import View
+from regard.patterns.cover import Cover
+from regard.recording import arrays
+from regard.recording.recorded_call import RecordedCall
+from regard.recording.rectangle import covers
+from regard.recording.schema import TILE
+
+FINEST = 16
+"""A cell of the finest stored map has so many tokens along each axis: finer ones are computed."""
+
+
+def cells_of(max_zoom: int) -> list[int]:
+    """Return how many tokens a cell of each stored map has.
+
+    >>> cells_of(5), cells_of(1)
+    ([16, 32], [2])
+    """
+    coarsest = 2**max_zoom
+    return [2**power for power in range(max_zoom + 1) if 2**power >= min(FINEST, coarsest)]
+
+
+@dataclass
+class _Band:
+    """Cells of some rows that are not finished.
+
+    Attributes:
+        sums: the sum of the weights of each cell, [1, heads, rows, columns].
+        peaks: the largest of them.
+    """
+
+    sums: Float[Tensor, "1 heads rows columns"]
+    peaks: Float[Tensor, "1 heads rows columns"]
+
+
+@dataclass
+class _Levels:
+    """What is not written yet.
+
+    Attributes:
+        outline: what it is a state of.
+        bands: the unfinished bands of the finest map, by number.
+        waiting: of each coarser map the sums and peaks of rows that do not make a band yet.
+        written: how many rows of each map are written.
+    """
+
+    outline: Any
+    bands: dict[int, _Band]
+    waiting: dict[int, list[tuple[Tensor, Tensor]]]
+    written: dict[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Pyramid:
+    """A reduction that writes maps to disk as soon as their rows are finished.
+
+    Rows must come in ascending order, in one pass, as they do from `summarize`.
+
+    Args:
+        call: what is recorded.
+        group: where the maps go: `mean/16`, `max/16`, `mean/32`, ….
+    """
+
+    call: RecordedCall
+    group: zarr.Group
+    _maps: dict[str, Any] = field(default_factory=dict[str, Any], init=False)
+
+    facts: ClassVar[tuple[Fact, ...]] = ()
+
+    def start(self, view: View) -> _Levels:
+        facts = self.call.facts
+        for cell in facts.cells:
+            sizes = (facts.rows, -(-facts.queries // cell), -(-facts.keys // cell))
+            for pool in ("mean", "max"):
+                name = f"{pool}/{cell}"
+                self._maps[name] = arrays.create(
+                    self.group, name, sizes, "float32", (1, TILE, TILE), sparse=True
+                )
+        return _Levels(
+            view.outline, {}, {cell: [] for cell in facts.cells}, dict.fromkeys(facts.cells, 0)
+        )
+
+    def update(self, state: _Levels, tile: Tile) -> _Levels:
+        cell = self.call.facts.cells[0]
+        height = TILE * cell
+        start, stop = tile.queries.start, tile.queries.stop
+        for number in sorted(state.bands):
+            if (number + 1) * height <= start:
+                self._finish_band(state, number)
+        for number in range(start // height, (stop - 1) // height + 1):
+            band = state.bands.get(number)
+            if band is None:
+                band = state.bands[number] = self._new_band(tile.view, number)
+            first, last = max(start, number * height), min(stop, (number + 1) * height)
+            weights = tile.weights[:, :, first - start : last - start]
+            place = (first - number * height, tile.columns, cell, cell)
+            add_to_cells(tile.heads_of(band.sums), weights, *place, "sum")
+            add_to_cells(tile.heads_of(band.peaks), weights, *place, "max")
+        return state
+
+    def merge(self, first: _Levels, second: _Levels) -> _Levels:
+        raise TypeError("maps are written in one pass")
+
+    def finish(self, state: _Levels) -> Result:
+        for number in sorted(state.bands):
+            self._finish_band(state, number)
+        for cell in self.call.facts.cells[1:]:
+            self._write_waiting(state, cell)
+        return Result(state.outline.labels())
+
+    def _new_band(self, view: View, number: int) -> _Band:
+        facts = self.call.facts
+        cell = facts.cells[0]
+        rows = min(TILE, -(-facts.queries // cell) - number * TILE)
+        sizes = (rows, -(-facts.keys // cell))
+        return _Band(*(zeros(view, *sizes, dtype=view.source.dtype) for _ in range(2)))
+
+    def _finish_band(self, state: _Levels, number: int) -> None:
+        band = state.bands.pop(number)
+        self._write(state, self.call.facts.cells[0], band.sums[0].cpu(), band.peaks[0].cpu())
+
+    def _write(self, state: _Levels, cell: int, sums: Tensor, peaks: Tensor) -> None:
+        """Write a band of a map, and hand it on to the next coarser one."""
+        facts, first = self.call.facts, state.written[cell]
+        stop = first + sums.shape[1]
+        queries = range(first * cell, min(stop * cell, facts.queries))
+        forbidden = self._forbidden(queries, cell)
+        heights, widths = (_counts(size, cell) for size in (len(queries), facts.keys))
+        for pool, cells in (("mean", sums / heights[:, None] / widths), ("max", peaks)):
+            if facts.heads > 1:
+                cells = torch.cat([cells, cells.mean(dim=0, keepdim=True)])
+            values = arrays.rounded(cells.masked_fill(forbidden, torch.nan).float().numpy())
+            self._maps[f"{pool}/{cell}"][:, first:stop] = values
+        state.written[cell] = stop
+        if 2 * cell not in facts.cells:
+            return
+        pooled = (
+            grouped(grouped(sums, 1, "sum", 2), 2, "sum", 2),
+            grouped(grouped(peaks, 1, "max", 2), 2, "max", 2),
+        )
+        state.waiting[2 * cell].append(pooled)
+        if sum(part.shape[1] for part, _ in state.waiting[2 * cell]) >= TILE:
+            self._write_waiting(state, 2 * cell)
+
+    def _write_waiting(self, state: _Levels, cell: int) -> None:
+        waiting, state.waiting[cell] = state.waiting[cell], []
+        if waiting:
+            sums, peaks = (torch.cat(parts, dim=1) for parts in zip(*waiting, strict=True))
+            self._write(state, cell, sums, peaks)
+
+    def _forbidden(self, queries: range, cell: int) -> Tensor:
+        """Say in which cells nobody may look at anything, [rows, columns]."""
+        keys = self.call.keys
+        rows, columns = -(-len(queries) // cell), -(-keys // cell)
+        found = torch.zeros(rows, columns, dtype=torch.bool)
+        wide = TILE * cell
+        coarse = covers(self.call, queries, range(keys), len(queries), wide)[0]
+        for number, code in enumerate(coarse.tolist()):
+            part = found[:, number * TILE : (number + 1) * TILE]
+            if code == Cover.NONE:
+                part.fill_(True)
+            elif code == Cover.SOME:
+                some = range(number * wide, min((number + 1) * wide, keys))
+                part.copy_(covers(self.call, queries, some, cell, cell) == Cover.NONE)
+        return found
+
+
+def _counts(size: int, cell: int) -> Tensor:
+    """Return how many places each cell of an axis has: the last may have fewer."""
+    starts = torch.arange(0, size, cell)
+    return (starts + cell).clamp_max(size) - starts
+
+
+def mean_of_all(calls: list[RecordedCall], group: zarr.Group) -> list[int]:
+    """Write maps of the mean over all heads of all calls, from their own.
+
+    Returns:
+        How many tokens a cell of each map has; none if calls differ in size.
+    """
+    sizes = {(call.queries, call.keys, tuple(call.facts.cells)) for call in calls}
+    if len(sizes) != 1 or len(calls) < 2:
+        return []
+    total = sum(call.heads for call in calls)
+    cells = calls[0].facts.cells
+    for cell in cells:
+        for pool in ("mean", "max"):
+            name = f"{pool}/{cell}"
+            parts = [call.array(name) for call in calls]
+            shape = parts[0].shape[1:]
+            array = arrays.create(group, name, shape, "float32", (TILE, TILE), sparse=True)
+            for top in range(0, shape[0], TILE):
+                rows = slice(top, top + TILE)
+                found = np.zeros((min(TILE, shape[0] - top), shape[1]))
+                for call, part in zip(calls, parts, strict=True):
+                    found += np.asarray(part[call.facts.rows - 1, rows]) * (call.heads / total)
+                array[rows] = arrays.rounded(found.astype(np.float32))
+    return cells

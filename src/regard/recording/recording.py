@@ -1,0 +1,233 @@
+"""`Recording`: a watched run that was read from disk."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from regard.recording import lookup, tiles
+from regard.recording.recorded_call import RecordedCall
+from regard.recording.schema import Facts, Section
+from regard.recording.text import RecordedText
+
+if TYPE_CHECKING:
+    from regard.server.notebook import Map
+
+Head = int | Literal["mean"]
+Pooling = Literal["mean", "max"]
+
+
+class Recording(Sequence[RecordedCall]):
+    """A watched run on disk; made by `regard.save`, opened by `regard.open`.
+
+    It is a sequence of calls: `recording[5].matrix` is an AttentionMatrix, and figures and pages
+    take its calls as they take those of `regard.watch`. Maps, rows and columns are read or computed
+    from the few chunks that they need, however long the text is.
+
+    Args:
+        name: its name.
+        facts: what it says of itself.
+        calls: its calls.
+        texts: its texts.
+        every: the maps of the mean of all heads, if there are any.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        facts: Facts,
+        calls: Sequence[RecordedCall],
+        texts: Sequence[RecordedText],
+        every: zarr.Group | None,
+    ) -> None:
+        self.name, self.about = name, facts
+        self._calls, self.texts, self._every = list(calls), tuple(texts), every
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    @overload
+    def __getitem__(self, which: int) -> RecordedCall: ...
+    @overload
+    def __getitem__(self, which: slice) -> list[RecordedCall]: ...
+    def __getitem__(self, which: int | slice) -> RecordedCall | list[RecordedCall]:
+        """Return a call by its number, or some."""
+        if isinstance(which, int) and not -len(self) <= which < len(self):
+            raise IndexError(f"there are {len(self)} calls, got number {which}")
+        return self._calls[which]
+
+    @property
+    def digest(self) -> str:
+        """The content address: two recordings that differ in anything have different ones."""
+        return self.about.digest
+
+    @property
+    def title(self) -> str:
+        """What was recorded."""
+        return self.about.title
+
+    @property
+    def sections(self) -> list[Section]:
+        """Parts of the texts that have a title."""
+        return self.about.sections
+
+    @property
+    def tokens(self) -> list[str]:
+        """The tokens of the text; of an encoder–decoder model those of the decoder."""
+        return self.texts[-1].tokens
+
+    @property
+    def full_zoom(self) -> int:
+        """The level of the map at which a cell is one pair, in the largest call."""
+        return max((call.max_zoom for call in self._calls), default=0)
+
+    def max_zoom(self, call: int | Literal["all"]) -> int:
+        """Return the deepest level of the map of a call, or of the mean over all."""
+        if call == "all":
+            self._check_all()
+            return self.full_zoom - (self.about.all_cells[0].bit_length() - 1)
+        return self[call].max_zoom
+
+    @property
+    def has_all(self) -> bool:
+        """Whether there are maps of the mean over all heads of all calls."""
+        return self._every is not None
+
+    def tile(
+        self,
+        call: int | Literal["all"],
+        head: Head,
+        level: int,
+        x: int,
+        y: int,
+        pool: Pooling = "mean",
+    ) -> NDArray[np.float32]:
+        """Return a tile of the map of a head.
+
+        At level z, a cell is b × b pairs with b = 2^(max_zoom − z), and the tile has the keys from
+        256·b·x on and the queries from 256·b·y on. At the deepest level a cell is one weight.
+
+        Args:
+            call: the number of a call, or "all" for the mean of all heads of all calls.
+            head: the number of a head, or "mean" for the mean of the heads of the call: each head's
+                map is pooled, and then averaged.
+            level: 0 to `max_zoom(call)`.
+            x: which tile along the keys.
+            y: which tile along the queries.
+            pool: what a cell is of its weights, "mean" or "max".
+
+        Returns:
+            [256, 256], queries down and keys across; NaN where nobody may look, or nobody is.
+
+        Raises:
+            IndexError: there is no such call, head or tile.
+            ValueError: the pool is not known.
+            RecordingError: what it takes is damaged.
+        """
+        if pool not in ("mean", "max"):
+            raise ValueError(f"pool must be 'mean' or 'max', got {pool!r}")
+        if call == "all":
+            self._check_all()
+            tiles.check_place(self.max_zoom("all"), level, x, y)
+            cell = 2 ** (self.full_zoom - level)
+            return tiles.stored(self._maps(f"{pool}/{cell}"), None, self[0], cell, x, y)
+        return tiles.tile(self[call], head, level, x, y, pool)
+
+    def line(
+        self,
+        call: int,
+        head: Head,
+        name: Literal["received", "entropy"],
+        level: int,
+        x: int,
+        pool: Pooling = "mean",
+    ) -> NDArray[np.float32]:
+        """Return 256 cells of what keys receive, or of the entropy of queries.
+
+        Args:
+            call: the number of a call.
+            head: the number of a head, or "mean".
+            name: "received", for each key the mean weight that it gets from those who may look at
+                it; or "entropy", for each query, in nats.
+            level: as for `tile`.
+            x: which 256 cells.
+            pool: what a cell is of its numbers.
+        """
+        return tiles.line(self[call], head, name, level, x, pool)
+
+    def thumbs(self, call: int) -> NDArray[np.float32]:
+        """Return a small map of each head of a call, [heads, up to 32, up to 32]."""
+        return tiles.thumbs(self[call])
+
+    def top_keys(
+        self, call: int, head: Head, rows: range, count: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
+        """Return the strongest keys of some rows, the strongest first.
+
+        Returns:
+            The keys [rows, count], their weights, and for each row the weight of all others.
+        """
+        return lookup.top_keys(self[call], head, rows, count)
+
+    def top_queries(
+        self, call: int, head: Head, key: int, count: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], float]:
+        """Return who looks most at a key: queries, their weights, and the sum of the column."""
+        return lookup.top_queries(self[call], head, key, count)
+
+    def weight(self, call: int, head: int, query: int, key: int) -> tuple[float, float]:
+        """Return a weight, and its score: the logarithm of the weight before it was divided."""
+        return lookup.weight(self[call], head, query, key)
+
+    def edges(
+        self, call: int, head: Head, queries: range, keys: range, count: int
+    ) -> tuple[list[tuple[int, int, float]], float]:
+        """Return the strongest pairs of a rectangle, and the weight of all others in it.
+
+        Raises:
+            ValueError: the rectangle has more than 16 million pairs.
+        """
+        return lookup.edges(self[call], head, queries, keys, count)
+
+    def search(
+        self, text: str, number: int = 0, start: int = 0, count: int = 100
+    ) -> tuple[list[tuple[int, int]], bool]:
+        """Find a text, whatever its case.
+
+        Args:
+            text: what to look for.
+            number: in which text.
+            start: the token from which on to look.
+            count: how many to find.
+
+        Returns:
+            The first and the last token of each match, and whether there are more.
+        """
+        if not 0 <= number < len(self.texts):
+            raise IndexError(f"there are {len(self.texts)} texts, got number {number}")
+        return self.texts[number].search(text, start, count)
+
+    def map(self) -> "Map":
+        """Show the map of the recording, in a notebook or in a browser."""
+        from regard.server.notebook import show
+
+        return show(self)
+
+    def _check_all(self) -> None:
+        if self._every is None:
+            raise IndexError("there is no map of all heads: calls are of different sizes, or one")
+
+    def _maps(self, name: str) -> Any:
+        assert self._every is not None
+        return self._every[name]
+
+    def __repr__(self) -> str:
+        tokens = " and ".join(f"{text.facts.tokens:,}" for text in self.texts)
+        heads = sum(call.heads for call in self._calls)
+        model = f", {self.about.model}" if self.about.model else ""
+        return (
+            f"Recording({self.name!r}{model}: {tokens} tokens, {len(self)} calls, {heads} heads, "
+            f"{self.about.dtype}, weights within {self.about.error:.1e})"
+        )

@@ -1,0 +1,224 @@
+"""`save`: a watched run, written to disk."""
+
+import hashlib
+import platform
+import shutil
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib import metadata
+from os import PathLike
+from pathlib import Path
+
+import torch
+import zarr
+
+from regard.matrix import AttentionMatrix
+from regard.matrix.progress import progressing
+from regard.recording.arrays import DTYPES
+from regard.recording.opening import PARTIAL, open
+from regard.recording.pyramid import mean_of_all
+from regard.recording.recorded_call import RecordedCall
+from regard.recording.recording import Recording
+from regard.recording.schema import Facts, Section, TextFacts
+from regard.recording.text import Offsets, RecordedText, sections_of, write_text
+from regard.recording.write_call import ATTRIBUTE, Given, write_call
+from regard.views.page.texts import layers_of, texts_of
+from regard.views.watched import Watched, listed, one_sequence
+
+
+def save(
+    calls: Sequence[Watched | AttentionMatrix] | Watched | AttentionMatrix,
+    path: str | PathLike[str],
+    *,
+    tokens: Sequence[str],
+    text: str | None = None,
+    offsets: Offsets | None = None,
+    source: Sequence[str] | None = None,
+    source_text: str | None = None,
+    batch: int | None = None,
+    model: str = "",
+    title: str | None = None,
+    sections: Sequence[tuple[int, str]] | None = None,
+    dtype: str | torch.dtype | None = None,
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> Recording:
+    """Write what was seen of a model to a folder, with maps of every head.
+
+        with regard.watch(model) as seen:
+            model(**inputs)
+        regard.save(seen, "book.regard", tokens=tokens, text=text)
+
+    Queries, keys and log-sum-exps are kept, so that every weight can be had from the recording, on
+    any machine. Each call is read once more for its maps and summaries: that takes about as long as
+    `AttentionMatrix.summarize`. Calls are written one by one into a folder with `.partial` added to
+    its name, which gets its own name at the end. If it is interrupted, do the same again: what is
+    finished is not done twice.
+
+    Args:
+        calls: what `regard.watch` has seen, some of it, one call; or matrices.
+        path: the folder to write, by custom ending in `.regard`.
+        tokens: the tokens of the text, as their tokenizer has them; of an encoder–decoder model
+            those of the decoder.
+        text: the text, if it is known; of an encoder–decoder model that of the decoder.
+        offsets: where each token starts and stops in the text, in characters; by default they are
+            looked for.
+        source: of an encoder–decoder model the tokens of the encoder.
+        source_text: the text of these.
+        batch: which sequence, if there are several.
+        model: the name of the model.
+        title: what was recorded; by default the name of the folder.
+        sections: where parts of the text begin, as numbers of tokens, and what they are called; by
+            default headings are looked for.
+        dtype: the type to keep queries and keys in, such as "float16"; by default their own. The
+            recording says by how much weights differ from those that were seen.
+        overwrite: whether to replace a recording that is there.
+        progress: whether to show a progress bar; by default as `AttentionMatrix.summarize` does.
+
+    Returns:
+        The recording, opened.
+
+    Raises:
+        FileExistsError: there is something at the path already.
+        TypeError: tokens are no list of strings, or a pattern or bias is none of Regard's own.
+        ValueError: tokens do not fit the calls.
+    """
+    path = Path(path)
+    _check_free(path, overwrite)
+    narrow = _dtype(dtype)
+    texts = texts_of(tokens, source)
+    layers = layers_of(listed(calls), texts, batch)
+    partial = path.with_name(path.name + PARTIAL)
+    root = zarr.open_group(partial, mode="a")
+    listed_texts: list[tuple[Sequence[str], str | None, Offsets | None]] = []
+    if source is not None:
+        listed_texts.append((source, source_text, None))
+    listed_texts.append((tokens, text, offsets))
+    facts = Facts(
+        complete=False,
+        title=path.stem if title is None else title,
+        model=model,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions=_versions(),
+        dtype="float32",
+        error=0.0,
+        texts=[
+            _text_facts(one.name, some, its)
+            for one, (some, its, _) in zip(texts, listed_texts, strict=True)
+        ],
+        sections=[],
+        calls=len(layers),
+        all_cells=[],
+        digest="",
+    )
+    root.attrs[ATTRIBUTE] = facts.model_dump(mode="json")
+    for number, (some, its, places) in enumerate(listed_texts):
+        write_text(root.create_group(f"texts/{number}", overwrite=True), some, its, places)
+    group = root.require_group("calls")
+    written: list[RecordedCall] = []
+    for number, layer in enumerate(progressing(layers, "layers recorded", len(layers), progress)):
+        given = Given(
+            one_sequence(layer.call, batch),
+            number,
+            layer.call.module,
+            layer.call.looks,
+            layer.name,
+            layer.group,
+            layer.queries,
+            layer.keys,
+            narrow,
+        )
+        found = write_call(given, group)
+        written.append(RecordedCall(found, _group(group, f"{number:04d}")))
+    with suppress(KeyError):
+        del root["all"]
+    all_cells = mean_of_all(written, root.create_group("all", overwrite=True))
+    _finish(root, facts, written, all_cells, sections)
+    if path.exists():
+        shutil.rmtree(path)
+    partial.rename(path)
+    return open(path)
+
+
+def _finish(
+    root: zarr.Group,
+    facts: Facts,
+    written: Sequence[RecordedCall],
+    all_cells: list[int],
+    sections: Sequence[tuple[int, str]] | None,
+) -> None:
+    """Say that a recording is complete."""
+    last = len(facts.texts) - 1
+    if sections is None:
+        found = _found_sections(root, facts)
+    else:
+        found = [Section(text=last, token=token, title=name) for token, name in sections]
+    facts = facts.model_copy(
+        update={
+            "complete": True,
+            "sections": found,
+            "dtype": written[0].facts.dtype if written else "float32",
+            "error": max((call.facts.error for call in written), default=0.0),
+            "all_cells": all_cells,
+        }
+    )
+    content = [facts.model_dump_json(), *(call.facts.model_dump_json() for call in written)]
+    digest = hashlib.sha256("\n".join(content).encode()).hexdigest()[:16]
+    facts = facts.model_copy(update={"digest": digest})
+    root.attrs[ATTRIBUTE] = facts.model_dump(mode="json")
+    with warnings.catch_warnings():
+        # Zarr has it for version 3 without its being in the specification: others may ignore it.
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata(root.store)
+
+
+def _found_sections(root: zarr.Group, facts: Facts) -> list[Section]:
+    found: list[Section] = []
+    for number, one in enumerate(facts.texts):
+        text = RecordedText(one, _group(root, f"texts/{number}"))
+        if text.offsets is not None:
+            found += sections_of(text.text, text.offsets, number)
+    return found
+
+
+def _group(parent: zarr.Group, name: str) -> zarr.Group:
+    found = parent[name]
+    assert isinstance(found, zarr.Group)
+    return found
+
+
+def _check_free(path: Path, overwrite: bool) -> None:
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.absolute().parent}: make it first")
+    if not path.exists():
+        return
+    if not overwrite:
+        raise FileExistsError(f"{path} is there already: remove it, or allow overwrite=True")
+    if not (path / "zarr.json").is_file():
+        raise FileExistsError(f"{path} is no recording, so it stays: choose another name")
+
+
+def _dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
+    if dtype is None or isinstance(dtype, torch.dtype):
+        name = None if dtype is None else str(dtype).split(".")[-1]
+    else:
+        name = dtype
+    if name is not None and name not in DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {name!r}")
+    return None if name is None else DTYPES[name]
+
+
+def _text_facts(name: str, tokens: Sequence[str], text: str | None) -> TextFacts:
+    content = "\0".join(tokens) if text is None else text
+    sha256 = hashlib.sha256(content.encode("utf-8", errors="replace")).hexdigest()
+    return TextFacts(name=name, tokens=len(tokens), characters=len(text or ""), sha256=sha256)
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in ("regard", "torch", "transformers", "zarr"):
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found

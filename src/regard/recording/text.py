@@ -1,0 +1,181 @@
+"""A recorded text: its tokens, where they stand in it, and what is found in it."""
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from regard.recording import arrays
+from regard.recording.schema import Section, TextFacts
+from regard.views.pieces import readable
+
+Offsets = Sequence[tuple[int, int]]
+"""Where each token starts and ends in a text, in characters; the same twice where nowhere."""
+
+_HEADING = re.compile(
+    r"^(?:#{1,6}\s+\S.*|(?:CHAPTER|Chapter|BOOK|Book|PART|Part|ACT|SCENE)\b.{0,80}|"
+    r"(?:PREFACE|PROLOGUE|EPILOGUE|INTRODUCTION|ETYMOLOGY|EXTRACTS)\b.{0,60})$",
+    re.MULTILINE,
+)
+
+
+class RecordedText:
+    """A text of a recording.
+
+    Args:
+        facts: what the recording says of it.
+        group: where it is stored.
+    """
+
+    def __init__(self, facts: TextFacts, group: zarr.Group) -> None:
+        self.facts, self._group = facts, group
+
+    @property
+    def name(self) -> str:
+        """What it is called: "text", or "source" and "target"."""
+        return self.facts.name
+
+    @cached_property
+    def text(self) -> str:
+        """The text, "" if only its tokens are known."""
+        return _string(arrays.read(self._array("text"))) if self.facts.characters else ""
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        """The tokens, as their tokenizer writes them."""
+        data = arrays.read(self._array("tokens")).tobytes()
+        stops = arrays.read(self._array("token_stops")).tolist()
+        starts = [0, *stops[:-1]]
+        return [
+            data[start:stop].decode("utf-8", errors="replace")
+            for start, stop in zip(starts, stops, strict=True)
+        ]
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64] | None:
+        """Where each token starts and stops in the text, [tokens, 2]; None if that is not known."""
+        return arrays.read(self._array("offsets")) if "offsets" in self._group else None
+
+    @cached_property
+    def pieces(self) -> list[str]:
+        """The tokens as pieces of running text; joined, they read as the text."""
+        if self.offsets is None:
+            return readable(self.tokens)
+        return _cut(self.text, self.offsets, readable(self.tokens))
+
+    @cached_property
+    def _joined(self) -> tuple[str, NDArray[np.int64]]:
+        """The pieces joined, folded for searching, and where each one stops in that."""
+        folded = [piece.casefold() for piece in self.pieces]
+        return "".join(folded), np.cumsum([len(piece) for piece in folded])
+
+    def search(self, wanted: str, start: int, count: int) -> tuple[list[tuple[int, int]], bool]:
+        """Find a text, whatever its case.
+
+        Args:
+            wanted: what to look for.
+            start: the token from which on to look.
+            count: how many to find.
+
+        Returns:
+            The first and the last token of each match, and whether there are more.
+        """
+        text, stops = self._joined
+        wanted = wanted.casefold()
+        if not wanted:
+            raise ValueError("there is nothing to search for")
+        place = int(stops[start - 1]) if 0 < start <= len(stops) else 0
+        found: list[tuple[int, int]] = []
+        while (place := text.find(wanted, place)) >= 0:
+            if len(found) == count:
+                return found, True
+            ends = (place, place + len(wanted) - 1)
+            first, last = np.searchsorted(stops, ends, side="right").tolist()
+            found.append((first, last))
+            place += len(wanted)
+        return found, False
+
+    def _array(self, name: str) -> Any:
+        return self._group[name]
+
+
+def write_text(
+    group: zarr.Group, tokens: Sequence[str], text: str | None, offsets: Offsets | None
+) -> None:
+    """Write the tokens of a text, and the text if there is one."""
+    encoded = [token.encode("utf-8", errors="replace") for token in tokens]
+    stops = np.cumsum([len(token) for token in encoded], dtype=np.int64)
+    arrays.write(group, "tokens", _bytes(b"".join(encoded)))
+    arrays.write(group, "token_stops", stops)
+    if text is None:
+        return
+    arrays.write(group, "text", _bytes(text.encode("utf-8", errors="replace")))
+    found = aligned(readable(tokens), text) if offsets is None else offsets
+    if found is not None:
+        arrays.write(group, "offsets", np.asarray(found, dtype=np.int64).reshape(-1, 2))
+
+
+def aligned(pieces: Sequence[str], text: str) -> Offsets | None:
+    """Find where pieces stand in a text, one after the other; None if most are not found.
+
+    >>> aligned(["[CLS]", " an", " apple", "[SEP]"], "An  apple")
+    [(0, 0), (0, 2), (4, 9), (9, 9)]
+    """
+    folded = text.lower()
+    if len(folded) != len(text):
+        folded = text
+    found: list[tuple[int, int]] = []
+    place = missed = 0
+    for piece in pieces:
+        wanted = piece.strip().lower() if folded is not text else piece.strip()
+        start = folded.find(wanted, place, place + len(wanted) + 64) if wanted else -1
+        if start < 0:
+            missed += 1
+            found.append((place, place))
+            continue
+        place = start + len(wanted)
+        found.append((start, place))
+    return found if missed <= 2 + len(pieces) // 4 else None
+
+
+def sections_of(text: str, offsets: NDArray[np.int64], number: int) -> list[Section]:
+    """Find headings: of Markdown, and lines such as "CHAPTER 1. Loomings".
+
+    Args:
+        text: the text.
+        offsets: where its tokens start and stop, [tokens, 2].
+        number: the number of the text.
+    """
+    found: list[Section] = []
+    for heading in _HEADING.finditer(text):
+        token = int(np.searchsorted(offsets[:, 1], heading.start(), side="right"))
+        title = " ".join(heading[0].lstrip("# ").split())[:200]
+        if token < len(offsets):
+            found.append(Section(text=number, token=token, title=title))
+    return found
+
+
+def _cut(text: str, offsets: NDArray[np.int64], known: Sequence[str]) -> list[str]:
+    """Cut a text into a piece for each token; what is between two tokens goes with the later."""
+    pieces: list[str] = []
+    done = 0
+    for (start, stop), name in zip(offsets.tolist(), known, strict=True):
+        if stop <= done:
+            # A token that is no part of the text, or a later one of those of one character.
+            pieces.append(name.strip() if start == stop else "")
+            continue
+        pieces.append(text[done:stop])
+        done = stop
+    return pieces
+
+
+def _bytes(data: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(data, dtype=np.uint8)
+
+
+def _string(values: NDArray[Any]) -> str:
+    return values.tobytes().decode("utf-8", errors="replace")

@@ -1,0 +1,145 @@
+"""Tiles of the map of a call: read where they are stored, computed where they are finer."""
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard.matrix.groups import grouped
+from regard.patterns.cover import Cover
+from regard.recording import arrays
+from regard.recording.errors import RecordingError
+from regard.recording.recorded_call import RecordedCall
+from regard.recording.rectangle import covers, strips
+from regard.recording.schema import TILE
+
+Tile = NDArray[np.float32]
+Head = int | Literal["mean"]
+
+
+def tile(call: RecordedCall, head: Head, level: int, x: int, y: int, pool: str) -> Tile:
+    """Return a tile; see `Recording.tile`."""
+    check_place(call.max_zoom, level, x, y)
+    check_head(call, head)
+    cell = 2 ** (call.max_zoom - level)
+    if cell in call.facts.cells and cell > 1:
+        return stored(call.array(f"{pool}/{cell}"), row_of(call, head), call, cell, x, y)
+    return _computed(call, head, cell, x, y, pool)
+
+
+def stored(array: Any, row: int | None, call: RecordedCall, cell: int, x: int, y: int) -> Tile:
+    """Read a tile of a stored map.
+
+    Args:
+        array: the map, [heads, rows, columns] or [rows, columns].
+        row: which head, or None.
+        call: the call, or one of the same size.
+        cell: how many tokens a cell of the map has.
+        x: which tile along the keys.
+        y: which tile along the queries.
+
+    Raises:
+        RecordingError: the map is damaged, or a chunk is missing.
+    """
+    where = (slice(y * TILE, (y + 1) * TILE), slice(x * TILE, (x + 1) * TILE))
+    found = np.full((TILE, TILE), np.nan, dtype=np.float32)
+    try:
+        values = np.asarray(array[where if row is None else (row, *where)])
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise RecordingError(f"{array.path} is damaged: {error}") from error
+    if values.size and np.isnan(values).all():
+        # A chunk of NaN alone is not written. One that is missing has been lost if anybody looks.
+        queries, keys = _places(call, cell, x, y)
+        if bool((covers(call, queries, keys, cell, cell) != Cover.NONE).any()):
+            raise RecordingError(
+                f"{array.path} is damaged: the chunk at {y}, {x} is missing; record it again, or "
+                "copy it again from where it is whole"
+            )
+    found[: values.shape[0], : values.shape[1]] = values
+    return found
+
+
+def _computed(call: RecordedCall, head: Head, cell: int, x: int, y: int, pool: str) -> Tile:
+    queries, keys = _places(call, cell, x, y)
+    found = np.full((TILE, TILE), np.nan, dtype=np.float32)
+    if not queries or not keys:
+        return found
+    heads = range(call.heads) if head == "mean" else range(head, head + 1)
+    cells = torch.zeros(-(-len(queries) // cell), -(-len(keys) // cell))
+    how = "max" if pool == "max" else "sum"
+    for one in heads:
+        for strip in strips(call, one, queries, keys, multiple=cell):
+            pooled = grouped(grouped(strip.weights, 0, how, cell), 1, how, cell)
+            top = (strip.queries.start - queries.start) // cell
+            left = (strip.keys.start - keys.start) // cell
+            cells[top : top + len(pooled), left : left + pooled.shape[1]] += pooled
+    cells /= len(heads)
+    if how == "sum":
+        heights, widths = (
+            torch.tensor([min(cell, len(side) - at) for at in range(0, len(side), cell)])
+            for side in (queries, keys)
+        )
+        cells = cells / heights[:, None] / widths
+    codes = covers(call, queries, keys, cell, cell)
+    values = cells.masked_fill(codes == Cover.NONE, torch.nan)
+    found[: values.shape[0], : values.shape[1]] = values.numpy()
+    return found
+
+
+def line(call: RecordedCall, head: Head, name: str, level: int, x: int, pool: str) -> Tile:
+    """Return 256 cells of a line; see `Recording.line`."""
+    if name not in ("received", "entropy"):
+        raise ValueError(f"a line is 'received' or 'entropy', got {name!r}")
+    if pool not in ("mean", "max"):
+        raise ValueError(f"pool must be 'mean' or 'max', got {pool!r}")
+    check_place(call.max_zoom, level, x, 0)
+    check_head(call, head)
+    cell = 2 ** (call.max_zoom - level)
+    found = np.full(TILE, np.nan, dtype=np.float32)
+    where = slice(x * TILE * cell, (x + 1) * TILE * cell)
+    values = arrays.as_tensor(arrays.read(call.array(name), (row_of(call, head), where)))
+    if not len(values):
+        return found
+    known = grouped((~values.isnan()).float(), 0, "sum", cell)
+    if pool == "mean":
+        cells = grouped(values.nan_to_num(), 0, "sum", cell) / known
+    else:
+        cells = grouped(values.nan_to_num(nan=-torch.inf), 0, "max", cell)
+    found[: len(cells)] = cells.masked_fill(known == 0, torch.nan).numpy()
+    return found
+
+
+def thumbs(call: RecordedCall) -> Tile:
+    """Return a small map of each head; see `Recording.thumbs`."""
+    try:
+        return np.asarray(call.array("thumbs")[...])
+    except (OSError, RuntimeError, ValueError) as error:
+        raise RecordingError(f"{call} is damaged: its small maps can't be read: {error}") from error
+
+
+def check_place(max_zoom: int, level: int, x: int, y: int) -> None:
+    """Raise IndexError if there is no such tile."""
+    if not 0 <= level <= max_zoom:
+        raise IndexError(f"there are levels 0 to {max_zoom}, got {level}")
+    last = 2**level - 1
+    for name, place in (("x", x), ("y", y)):
+        if not 0 <= place <= last:
+            raise IndexError(f"at level {level}, {name} is 0 to {last}, got {place}")
+
+
+def check_head(call: RecordedCall, head: Head) -> None:
+    """Raise IndexError if there is no such head."""
+    if head != "mean" and not 0 <= head < call.heads:
+        raise IndexError(f"{call} has heads 0 to {call.heads - 1}, got {head}")
+
+
+def row_of(call: RecordedCall, head: Head) -> int:
+    """Return the row of a head, or of the mean, in arrays over heads."""
+    return call.facts.rows - 1 if head == "mean" else head
+
+
+def _places(call: RecordedCall, cell: int, x: int, y: int) -> tuple[range, range]:
+    size = TILE * cell
+    queries = range(min(y * size, call.queries), min((y + 1) * size, call.queries))
+    return queries, range(min(x * size, call.keys), min((x + 1) * size, call.keys))

@@ -1,0 +1,259 @@
+"""Recordings that are damaged, incomplete or of another time, and runs that are killed."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard import AttentionMatrix, causal
+from regard.recording import RecordingError, open, save
+from tests.recording.conftest import Made, tokens_of
+
+
+@pytest.fixture
+def copy(made: Made, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made.path, tmp_path / "copy.regard"))
+
+
+def change(path: Path, edit: Callable[[dict[str, object]], object]) -> None:
+    """Edit what a recording says of itself, in its own description and in the joint one."""
+    for file in (path / "zarr.json",):
+        data = json.loads(file.read_text())
+        edit(data)
+        file.write_text(json.dumps(data))
+
+
+def test_what_is_no_recording(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match=r"nothing.regard is not there: make one with"):
+        open(tmp_path / "nothing.regard")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RecordingError, match="empty is no recording"):
+        open(tmp_path / "empty")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(RecordingError, match="file is no recording"):
+        open(tmp_path / "file")
+
+
+def test_another_zarr_group(tmp_path: Path) -> None:
+    import zarr
+
+    zarr.open_group(tmp_path / "other", mode="w")
+    with pytest.raises(RecordingError, match="no recording of Regard"):
+        open(tmp_path / "other")
+
+
+def test_a_later_version(copy: Path) -> None:
+    change(copy, lambda data: data["attributes"]["regard"].update(version=2))
+    with pytest.raises(RecordingError, match=r"version 2 .* reads up to 1: install a later one"):
+        open(copy)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"texts": []},
+        {"calls": -1},
+        {"error": "large"},
+        {"digest": "../../etc"},
+        {"unheard_of": 1},
+        {"complete": None},
+    ],
+)
+def test_a_description_that_is_wrong(copy: Path, wrong: dict[str, object]) -> None:
+    change(copy, lambda data: data["attributes"]["regard"].update(wrong))
+    with pytest.raises(RecordingError, match=f"is damaged: {next(iter(wrong))}"):
+        open(copy)
+
+
+def test_a_truncated_description(copy: Path) -> None:
+    file = copy / "zarr.json"
+    file.write_text(file.read_text()[:1000])
+    with pytest.raises(RecordingError, match="can't be opened"):
+        open(copy)
+
+
+def test_more_calls_than_there_are(copy: Path) -> None:
+    change(copy, lambda data: data["attributes"]["regard"].update(calls=3))
+    with pytest.raises(RecordingError, match="it has no calls/0002"):
+        open(copy)
+
+
+def _call(data: dict[str, object], number: str) -> dict[str, object]:
+    return data["consolidated_metadata"]["metadata"][f"calls/{number}"]["attributes"]["regard"]
+
+
+def test_wrong_shapes(copy: Path) -> None:
+    change(copy, lambda data: _call(data, "0000").update(key_heads=4))
+    with pytest.raises(RecordingError, match=r"calls/0000/key must be float32 of shape \[4, 1100"):
+        open(copy)
+
+
+def test_a_call_that_does_not_fit_its_text(copy: Path) -> None:
+    change(copy, lambda data: data["attributes"]["regard"]["texts"][0].update(tokens=7))
+    with pytest.raises(RecordingError, match="calls/0000 does not fit its text"):
+        open(copy)
+
+
+def test_a_pattern_that_is_not_known(copy: Path) -> None:
+    change(copy, lambda data: _call(data, "0001").update(pattern={"kind": "moon"}))
+    with pytest.raises(RecordingError, match="'moon'"):
+        _ = open(copy)[1].matrix
+
+
+def chunks(path: Path, array: str) -> list[Path]:
+    return sorted(file for file in (path / array / "c").rglob("*") if file.is_file())
+
+
+@pytest.mark.parametrize("array", ["calls/0000/query", "calls/0000/key", "calls/0000/lse"])
+def test_a_missing_chunk_of_queries_or_keys(copy: Path, array: str) -> None:
+    for file in chunks(copy, array):
+        file.unlink()
+    recording = open(copy)
+    with pytest.raises(RecordingError, match=f"{array} is damaged: .* chunks are missing"):
+        recording.tile(0, 0, 3, 0, 0)
+    with pytest.raises(RecordingError, match="chunks are missing"):
+        recording.top_keys(0, 0, range(16), 4)
+    # All else goes on.
+    recording.tile(1, 0, 3, 0, 0)
+
+
+def test_a_missing_chunk_of_a_map(copy: Path) -> None:
+    for file in chunks(copy, "calls/0000/max/8"):
+        file.unlink()
+    with pytest.raises(RecordingError, match="the chunk at 0, 0 is missing"):
+        open(copy).tile(0, 1, 0, 0, 0, "max")
+    open(copy).tile(0, 1, 0, 0, 0, "mean")
+
+
+@pytest.mark.parametrize("array", ["calls/0001/query", "calls/0001/mean/8", "texts/0/tokens"])
+@pytest.mark.parametrize("how", ["cut off", "changed"])
+def test_a_damaged_chunk(copy: Path, array: str, how: str) -> None:
+    for file in chunks(copy, array):
+        data = bytearray(file.read_bytes())
+        if how == "cut off":
+            del data[len(data) // 2 :]
+        else:
+            data[len(data) // 2] ^= 0xFF
+        file.write_bytes(data)
+    recording = open(copy)
+
+    def look() -> None:
+        recording.tile(1, 0, 3, 0, 0)
+        recording.tile(1, 0, 0, 0, 0)
+        assert recording.tokens
+
+    with pytest.raises(RecordingError, match=f"{array} is damaged"):
+        look()
+
+
+def test_a_missing_array(copy: Path) -> None:
+    change(copy, lambda data: data["consolidated_metadata"]["metadata"].pop("calls/0001/lse"))
+    shutil.rmtree(copy / "calls/0001/lse")
+    with pytest.raises(RecordingError, match="calls/0001 is damaged: it has no lse"):
+        open(copy)
+
+
+MAKE = """
+import sys
+import torch
+from regard import AttentionMatrix, causal
+from regard.recording import save
+torch.set_num_threads(1)
+torch.manual_seed(0)
+x = torch.randn(1, 2, 700, 16)
+calls = [AttentionMatrix(x * (1 + layer), x, pattern=causal()) for layer in range(4)]
+print("ready", flush=True)
+save(calls, sys.argv[1], tokens=["a"] * 700)
+print("done", flush=True)
+"""
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(1, 2, 300, 8)
+    calls = [AttentionMatrix(x * (1 + layer), x, pattern=causal()) for layer in range(3)]
+
+    class Interrupted(Exception):
+        """Somebody pulled the plug."""
+
+    class Plug:
+        module, looks = "layers.2", "self"
+
+        @property
+        def matrix(self) -> AttentionMatrix:
+            if (tmp_path / "it.regard.partial/calls/0001/zarr.json").exists():
+                raise Interrupted
+            return calls[2]
+
+    path = tmp_path / "it.regard"
+    with pytest.raises(Interrupted):
+        save([*calls[:2], Plug()], path, tokens=tokens_of(300))
+    with pytest.raises(RecordingError, match="is incomplete: recording it was interrupted"):
+        open(path)
+    with pytest.raises(RecordingError, match="is incomplete"):
+        open(tmp_path / "it.regard.partial")
+    before = (tmp_path / "it.regard.partial/calls/0001/zarr.json").stat().st_mtime_ns
+    save(calls, path, tokens=tokens_of(300))
+    # What was finished was not done again, and what came of it is whole.
+    assert (path / "calls/0001/zarr.json").stat().st_mtime_ns == before
+    for call, matrix in zip(open(path), calls, strict=True):
+        torch.testing.assert_close(call.matrix[0].dense(), matrix[0].dense())
+    assert [file.name for file in tmp_path.iterdir()] == ["it.regard"]
+
+
+def test_an_interrupted_run_of_something_else_is_not_taken_over(tmp_path: Path) -> None:
+    x = torch.randn(1, 2, 300, 8)
+    path = tmp_path / "it.regard"
+    save(AttentionMatrix(x, x), path, tokens=tokens_of(300))
+    path.rename(tmp_path / "it.regard.partial")
+    found = save(AttentionMatrix(2 * x, x), path, tokens=tokens_of(300))
+    torch.testing.assert_close(found[0].matrix[0].dense(), AttentionMatrix(2 * x, x)[0].dense())
+
+
+@pytest.mark.slow
+def test_killed_at_ten_moments(tmp_path: Path) -> None:
+    script = tmp_path / "make.py"
+    script.write_text(MAKE)
+    command = [sys.executable, str(script)]
+    whole = tmp_path / "whole.regard"
+    started = time.monotonic()
+    with subprocess.Popen([*command, str(whole)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        ready = time.monotonic()
+        process.wait(timeout=300)
+    takes = time.monotonic() - ready
+    assert started < ready
+    wanted = [call.matrix[0].lse for call in open(whole)]
+    path = tmp_path / "killed.regard"
+    partial = tmp_path / "killed.regard.partial"
+    states: set[str] = set()
+    for moment in range(10):
+        with subprocess.Popen([*command, str(path)], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(takes * (moment + 0.5) / 10 * 0.3)
+            os.kill(process.pid, signal.SIGKILL)
+        if path.exists():
+            states.add("whole")
+            break
+        # Nothing, or something that says that it is incomplete.
+        with pytest.raises(RecordingError, match=r"is not there|is incomplete"):
+            open(path)
+        states.add("incomplete" if partial.exists() else "nothing")
+    assert "incomplete" in states
+    if not path.exists():
+        done = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+    found = [call.matrix[0].lse for call in open(path)]
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert not partial.exists()

@@ -1,0 +1,65 @@
+"""Rows, columns and pairs, against the dense matrix in float64."""
+
+import math
+
+import pytest
+import torch
+
+from tests.recording.conftest import Made
+
+
+@pytest.mark.parametrize("head", [2, "mean"])
+@pytest.mark.parametrize("call", [0, 1])
+def test_strongest_keys_of_rows(made: Made, call: int, head: int | str) -> None:
+    weights = made.weights[call]
+    dense = weights.mean(dim=0) if head == "mean" else weights[head]
+    keys, found, rest = made.recording.top_keys(call, head, range(700, 716), 5)
+    wanted = dense[700:716].topk(5, dim=-1)
+    torch.testing.assert_close(
+        torch.from_numpy(found).double(), wanted.values, rtol=2e-5, atol=1e-7
+    )
+    assert torch.equal(torch.from_numpy(keys), wanted.indices)
+    left = 1.0 - wanted.values.sum(dim=-1)
+    torch.testing.assert_close(torch.from_numpy(rest).double(), left, rtol=1e-4, atol=1e-6)
+
+
+def test_strongest_queries_of_a_key(made: Made) -> None:
+    column = made.weights[0][1, :, 40]
+    queries, found, total = made.recording.top_queries(0, 1, 40, 7)
+    wanted = column.topk(7)
+    assert queries.tolist() == wanted.indices.tolist()
+    torch.testing.assert_close(
+        torch.from_numpy(found).double(), wanted.values, rtol=2e-5, atol=1e-7
+    )
+    assert total == pytest.approx(float(column.sum()), rel=1e-5)
+
+
+def test_strongest_pairs_of_a_rectangle(made: Made) -> None:
+    part = made.weights[1][0, 500:600, 450:550]
+    edges, rest = made.recording.edges(1, 0, range(500, 600), range(450, 550), 10)
+    wanted = part.flatten().topk(10)
+    places = [(500 + place // 100, 450 + place % 100) for place in wanted.indices.tolist()]
+    assert [(query, key) for query, key, _ in edges] == places
+    assert [weight for *_, weight in edges] == pytest.approx(wanted.values.tolist(), rel=2e-5)
+    assert rest == pytest.approx(float(part.sum() - wanted.values.sum()), rel=1e-4)
+
+
+def test_one_weight_and_its_score(made: Made) -> None:
+    found, score = made.recording.weight(0, 3, 800, 17)
+    assert found == pytest.approx(float(made.weights[0][3, 800, 17]), rel=2e-5)
+    matrix = made.recording[0].matrix
+    assert score == pytest.approx(math.log(found) + float(matrix[0, 3].lse[800]), rel=1e-5)
+    assert made.recording.weight(0, 3, 17, 800) == (0.0, -math.inf)
+
+
+def test_a_row_that_is_not_there(made: Made) -> None:
+    with pytest.raises(IndexError, match="queries 0 to 1099, got 1096 to 1111"):
+        made.recording.top_keys(0, 0, range(1096, 1112), 5)
+    with pytest.raises(IndexError, match="keys 0 to 1099"):
+        made.recording.top_queries(0, 0, -1, 5)
+
+
+def test_too_large_a_rectangle_is_refused(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.recording.lookup._MOST_PAIRS", 1000)
+    with pytest.raises(ValueError, match=r"100 × 100 pairs are too many .* zoom in"):
+        made.recording.edges(0, 0, range(100), range(100), 5)

@@ -1,0 +1,111 @@
+"""Tiles at every level, against the dense matrix in float64."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.recording.conftest import Made
+
+# Stored maps are rounded to 12 bits; what is computed has the rounding of float32.
+ROUNDED, COMPUTED = 1.5e-4, 2e-5
+
+
+def pooled(weights: Tensor, cell: int, pool: str) -> Tensor:
+    """Pool [heads, n, n] into cells, the last of which are smaller, by loops over their edges."""
+    size = weights.shape[-1]
+    rows = torch.stack(
+        [_reduced(weights[:, at : at + cell], 1, pool) for at in range(0, size, cell)], dim=1
+    )
+    return torch.stack(
+        [_reduced(rows[:, :, at : at + cell], 2, pool) for at in range(0, size, cell)], dim=2
+    )
+
+
+def _reduced(values: Tensor, axis: int, pool: str) -> Tensor:
+    return values.amax(dim=axis) if pool == "max" else values.mean(dim=axis)
+
+
+@pytest.mark.parametrize("pool", ["mean", "max"])
+@pytest.mark.parametrize("call", [0, 1])
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+@pytest.mark.parametrize("head", [0, 3, "mean"])
+def test_every_tile_is_the_pooled_matrix(
+    made: Made, call: int, level: int, head: int | str, pool: str
+) -> None:
+    recording = made.recording
+    assert recording[call].max_zoom == 3
+    cell = 2 ** (3 - level)
+    count = 2**level
+    rows = [
+        np.concatenate(
+            [recording.tile(call, head, level, x, y, pool) for x in range(count)], axis=1
+        )
+        for y in range(count)
+    ]
+    found = torch.from_numpy(np.concatenate(rows)).double()
+    wanted = pooled(made.weights[call], cell, pool)
+    wanted = wanted.mean(dim=0) if head == "mean" else wanted[head]
+    size = len(wanted)
+    assert found[size:].isnan().all()
+    assert found[:, size:].isnan().all()
+    inside = found[:size, :size]
+    # NaN says that nobody may look: there all weights are 0, and nowhere else is it said.
+    assert torch.equal(inside.isnan(), wanted == 0.0)
+    known = ~inside.isnan()
+    error = (inside - wanted)[known].abs() / wanted[known]
+    assert error.max() < (ROUNDED if cell == 8 else COMPUTED)
+
+
+def test_the_mean_of_all_heads_of_all_calls(made: Made) -> None:
+    recording = made.recording
+    assert recording.max_zoom("all") == 0
+    wanted = torch.cat([pooled(one, 8, "max") for one in made.weights]).mean(dim=0)
+    found = torch.from_numpy(recording.tile("all", "mean", 0, 0, 0, "max")).double()
+    found = found[: len(wanted), : len(wanted)]
+    # A cell counts where both calls may look.
+    both = (pooled(made.weights[0], 8, "max")[0] > 0) & (pooled(made.weights[1], 8, "max")[0] > 0)
+    assert ((found - wanted).abs() / wanted)[both].max() < 3 * ROUNDED
+    with pytest.raises(IndexError, match="levels 0 to 0, got 1"):
+        recording.tile("all", "mean", 1, 0, 0)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_tile_that_is_not_there(made: Made) -> None:
+    with pytest.raises(IndexError, match="levels 0 to 3, got 4"):
+        made.recording.tile(0, 0, 4, 0, 0)
+    with pytest.raises(IndexError, match="at level 1, x is 0 to 1, got 2"):
+        made.recording.tile(0, 0, 1, 2, 0)
+    with pytest.raises(IndexError, match="heads 0 to 3, got 4"):
+        made.recording.tile(0, 4, 1, 0, 0)
+    with pytest.raises(IndexError, match="2 calls, got number 2"):
+        made.recording.tile(2, 0, 1, 0, 0)
+    with pytest.raises(ValueError, match="'mean' or 'max', got 'min'"):
+        made.recording.tile(0, 0, 1, 0, 0, "min")
+
+
+@pytest.mark.parametrize("pool", ["mean", "max"])
+@pytest.mark.parametrize("head", [1, "mean"])
+def test_lines(made: Made, head: int | str, pool: str) -> None:
+    weights = made.weights[1]
+    entropy = torch.special.entr(weights).sum(dim=-1)
+    may_look = (weights[0] > 0).sum(dim=0)
+    received = weights.sum(dim=1) / may_look
+    for name, values in (("entropy", entropy), ("received", received)):
+        wanted = values.mean(dim=0) if head == "mean" else values[head]
+        for level, cell in ((0, 8), (3, 1)):
+            cells = [part.max() if pool == "max" else part.mean() for part in wanted.split(cell)]
+            tiles = [made.recording.line(1, head, name, level, x, pool) for x in range(2**level)]
+            found = torch.from_numpy(np.concatenate(tiles)).double()
+            torch.testing.assert_close(
+                found[: len(cells)], torch.stack(cells), rtol=1e-4, atol=1e-6
+            )
+            assert found[len(cells) :].isnan().all()
+
+
+def test_small_maps(made: Made) -> None:
+    wanted = pooled(made.weights[0], 35, "mean")
+    found = torch.from_numpy(made.recording.thumbs(0)).double()
+    assert found.shape == (4, 32, 32)
+    torch.testing.assert_close(found.nan_to_num(), wanted, rtol=1e-4, atol=1e-9)
+    assert torch.equal(found.isnan(), wanted == 0.0)
