@@ -1,10 +1,17 @@
-// What Python writes into a page must be whole in itself, safe inside a <script>, and small.
+// What Python writes into a page or serves must be whole in itself, safe where it stands, and small.
 
 import { readFileSync } from "node:fs";
 
-const LIMIT = 60_000;
-const script = readFileSync(new URL("dist/page.js", import.meta.url), "utf8");
-const style = readFileSync(new URL("dist/page.css", import.meta.url), "utf8");
+const PAGE_LIMIT = 60_000;
+const MAP_LIMIT = 3_000_000;
+
+const read = (name) => readFileSync(new URL(`dist/${name}`, import.meta.url), "utf8");
+const size = (...texts) => texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
+const script = read("page.js");
+const style = read("page.css");
+const mapScript = read("map.js");
+const mapStyle = read("map.css");
+const mapPage = read("map.html");
 
 const faults = [
   [/<\/script/i, script, "page.js would end the <script> that it stands in"],
@@ -14,16 +21,22 @@ const faults = [
   [/https?:\/\/(?!www\.w3\.org\/)/, script, "page.js names an address"],
   [/<\/style/i, style, "page.css would end the <style> that it stands in"],
   [/@import|url\((?!["']?data:)/, style, "page.css loads something"],
+  [/@import|url\((?!["']?data:)/, mapStyle, "map.css loads something"],
+  [/https?:|\/\//, mapPage, "map.html names an address"],
 ]
   .filter(([pattern, text]) => pattern.test(text))
   .map(([, , fault]) => fault);
 
-const size = Buffer.byteLength(script) + Buffer.byteLength(style);
-if (size > LIMIT) {
-  faults.push(`page.js and page.css have ${size} bytes together, more than ${LIMIT}`);
+const pageSize = size(script, style);
+if (pageSize > PAGE_LIMIT) {
+  faults.push(`page.js and page.css have ${pageSize} bytes together, more than ${PAGE_LIMIT}`);
+}
+const mapSize = size(mapScript, mapStyle, mapPage);
+if (mapSize > MAP_LIMIT) {
+  faults.push(`the map has ${mapSize} bytes, more than ${MAP_LIMIT}`);
 }
 for (const fault of faults) {
   console.error(fault);
 }
-console.log(`page.js and page.css: ${size} bytes`);
+console.log(`page.js and page.css: ${pageSize} bytes; the map: ${mapSize} bytes`);
 process.exitCode = faults.length > 0 ? 1 : 0;

@@ -19,6 +19,7 @@ from regard.patterns import (
 from regard.watch import watch
 
 if TYPE_CHECKING:
+    from regard.recording import open, save
     from regard.views import page
 
 __version__ = "0.1.0.dev0"
@@ -33,11 +34,13 @@ __all__ = [
     "everyone",
     "global_at",
     "neighbours",
+    "open",
     "padding",
     "page",
     "plan",
     "prefix",
     "rollout",
+    "save",
     "strided",
     "watch",
     "window",
@@ -50,4 +53,11 @@ def __getattr__(name: str) -> Any:
         from regard.views import page
 
         return page
+    if name in ("open", "save"):
+        try:
+            from regard import recording
+        except ImportError as error:
+            message = f'recordings need zarr: pip install "regard[map]" ({error})'
+            raise ImportError(message) from error
+        return getattr(recording, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,9 @@ from regard.cli.doctor import doctor
 from regard.cli.explain import explain
 from regard.cli.heads import heads
 from regard.cli.look import look
+from regard.cli.map import map_recordings
+from regard.cli.publish import publish
+from regard.cli.record import record
 
 app = typer.Typer(
     name="regard",
@@ -39,5 +42,8 @@ def options(
     """Take the options that all commands share."""
 
 
-for command in (look, heads, explain, doctor):
+for command in (look, heads, explain, record):
+    app.command()(command)
+app.command("map")(map_recordings)
+for command in (publish, doctor):
     app.command()(command)

@@ -228,7 +228,7 @@ def _tasks(view: View, budget: int) -> Iterator[_Task]:
     rows, strips = _strips(view, size, most)
     for strip in strips:
         queries = slice(strip.number * rows, min((strip.number + 1) * rows, len(view.queries)))
-        height, width = queries.stop - queries.start, sum(b - a for a, b, _ in strip.spans)
+        height, width = queries.stop - queries.start, strip.width
         together = max(1, min(size // (height * max(1, width)), len(view.heads) * len(view.batch)))
         num_heads, num_sequences = len(view.heads), max(1, together // len(view.heads))
         columns = _joined(strip.spans)
@@ -254,6 +254,11 @@ class _Strip(NamedTuple):
     number: int
     spans: list[Span]
 
+    @property
+    def width(self) -> int:
+        """How many columns they need."""
+        return sum(stop - start for start, stop, _ in self.spans)
+
 
 def _strips(view: View, size: int, most: int) -> tuple[int, list[_Strip]]:
     """Return how many rows make a strip, and the strips.
@@ -266,8 +271,11 @@ def _strips(view: View, size: int, most: int) -> tuple[int, list[_Strip]]:
         most: how many numbers may be held.
     """
     num_queries, num_keys = len(view.queries), len(view.keys)
-    rows = max(1, min(num_queries, max(_ROWS, size // num_keys), most // num_keys))
+    rows = max(1, min(num_queries, max(_ROWS, size // num_keys)))
     strips = _strips_of(view, rows)
+    while rows > 1 and rows * max(strip.width for strip in strips) > most:
+        rows = max(1, rows // 2)
+        strips = _strips_of(view, rows)
     while rows > GROUP and rows * num_keys > size:
         fewer = _strips_of(view, rows // 2)
         if _cost(fewer, rows // 2, size) > 0.9 * _cost(strips, rows, size):
@@ -277,9 +285,8 @@ def _strips(view: View, size: int, most: int) -> tuple[int, list[_Strip]]:
 
 
 def _cost(strips: list[_Strip], rows: int, size: int) -> int:
-    widths = [sum(stop - start for start, stop, _ in strip.spans) for strip in strips]
-    num_chunks = sum(-(-width // _width(rows, size)) for width in widths)
-    return rows * sum(widths) + _OVERHEAD * num_chunks
+    num_chunks = sum(-(-strip.width // _width(rows, size)) for strip in strips)
+    return rows * sum(strip.width for strip in strips) + _OVERHEAD * num_chunks
 
 
 def _strips_of(view: View, rows: int) -> list[_Strip]:

@@ -1,0 +1,62 @@
+"""`regard publish`: a map as a folder of files that any web server can serve."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import regard
+from regard.cli.console import doing, one_line_errors, tell
+
+
+@one_line_errors
+def publish(
+    recording: Annotated[str, typer.Argument(help="A recording: a folder, or its URL.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Where to: new, empty, or published before.", file_okay=False)
+    ],
+    heads: Annotated[
+        str,
+        typer.Option(
+            metavar="LAYER.HEAD,…",
+            help="Which heads: 18.6, or 18.mean for the mean of a layer; all.",
+        ),
+    ] = "all",
+    depth: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="The deepest level; by default that down to which maps are stored."
+        ),
+    ] = None,
+    pools: Annotated[
+        str, typer.Option(metavar="mean,max", help="What a cell is of its weights.")
+    ] = "mean,max",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before writing.")] = False,
+) -> None:
+    """Write the map of a recording as files, to be put on a web site. It needs no server of ours.
+
+    **Examples**
+
+        regard publish book.regard site/ --heads 18.6,16.0 --depth 4
+
+        regard publish book.regard site/ --yes && python -m http.server -d site
+    """
+    from regard.server.estimate import estimate
+    from regard.server.publication import planned
+    from regard.server.publish import check_free, write
+
+    opened = regard.open(recording)
+    plan = planned(opened, heads=_listed(heads), depth=depth, pools=_listed(pools))
+    check_free(folder.expanduser().resolve())
+    with doing("looking how large it becomes"):
+        tell(str(estimate(plan)))
+    if not yes:
+        if not sys.stdin.isatty():
+            raise ValueError("nobody is there to be asked whether to write that: add --yes")
+        typer.confirm(f"Write that to {folder}?", abort=True, err=True)
+    tell(str(write(plan, folder)))
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]

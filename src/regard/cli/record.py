@@ -1,0 +1,114 @@
+"""`regard record`: run a model over a text and keep what its attention was."""
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from regard.cli.console import one_line_errors, tell
+from regard.cli.options import (
+    DeviceOption,
+    ModelOption,
+    PickleOption,
+    RemoteCodeOption,
+    TargetOption,
+)
+from regard.cli.running import watched
+
+
+class Kept(StrEnum):
+    """The types in which queries and keys can be kept."""
+
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    FLOAT32 = "float32"
+
+
+@one_line_errors
+def record(
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT|FILE", help="A text, a text file, or - for stdin.")
+    ],
+    model: ModelOption,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="NAME.regard", help="The folder to write.")
+    ],
+    tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Only so many tokens from the beginning of the text."),
+    ] = None,
+    dtype: Annotated[
+        Kept | None,
+        typer.Option(
+            help="Keep queries and keys in this type; what it changes is told.",
+        ),
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="What is recorded, in a few words.")] = None,
+    target: TargetOption = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a recording that is there.")
+    ] = False,
+    device: DeviceOption = "cpu",
+    allow_pickle: PickleOption = False,
+    allow_remote_code: RemoteCodeOption = False,
+) -> None:
+    """Run a model over a text and write down what its attention was, with maps of every head.
+
+    Look at it with `regard map`. If it is interrupted, run it again: layers that are finished are
+    not done twice.
+
+    **Examples**
+
+        regard record moby-dick.txt -m ./smollm2 --tokens 8192 --out moby-dick.regard
+
+        regard map moby-dick.regard
+    """
+    try:
+        from regard.recording import save
+    except ImportError as error:
+        raise ImportError(f'recordings need zarr: pip install "regard[map]" ({error})') from error
+    if out.exists() and not overwrite:
+        raise ValueError(f"{out} is there already: choose another name, or add --overwrite")
+    if not out.absolute().parent.is_dir():
+        raise ValueError(f"{out} can't be written: make {out.parent} first")
+    loaded, given, found = watched(
+        text,
+        model,
+        target=target,
+        tokens=tokens,
+        device=device,
+        allow_pickle=allow_pickle,
+        allow_remote_code=allow_remote_code,
+    )
+    if not isinstance(given, str):
+        raise ValueError("a recording has a text; for an image use `regard look IMAGE --save`")
+    texts: dict[str, Any] = {"text": given, "offsets": found.offsets}
+    if found.source is not None:
+        texts = {"source": found.source, "source_text": given}
+    elif found.offsets is not None:
+        texts["text"] = given[: max(stop for _, stop in found.offsets)]
+    started = time.monotonic()
+    recording = save(
+        found.seen,
+        out,
+        tokens=found.tokens,
+        model=loaded.name,
+        title=title if title is not None else _title(text, given),
+        dtype=None if dtype is None else dtype.value,
+        overwrite=overwrite,
+        **texts,
+    )
+    size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    took = time.monotonic() - started
+    tell(f"{recording}")
+    tell(f"{out}: {size / 1e6:,.0f} MB, written in {took:,.0f} s; look at it with")
+    tell(f"    regard map {out}")
+
+
+def _title(text: str, given: str) -> str:
+    if text != given and text != "-":
+        return Path(text).stem
+    words = " ".join(given.split())
+    return words if len(words) <= 60 else f"{words[:59]}…"

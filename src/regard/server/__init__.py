@@ -1,0 +1,18 @@
+"""The map of a recording: served over HTTP, shown in a notebook, published as a folder.
+
+regard map book.regard                     in a terminal
+regard.open("book.regard").map()           in a notebook
+regard publish book.regard site/           for any web server
+"""
+
+try:
+    from regard.server.app import app
+    from regard.server.notebook import Map, show
+    from regard.server.publish import publish
+    from regard.server.serve import serve
+except ModuleNotFoundError as error:
+    if error.name not in ("fastapi", "pydantic", "uvicorn", "zarr"):
+        raise
+    raise ImportError(f'the map needs {error.name}: pip install "regard[map]"') from error
+
+__all__ = ["Map", "app", "publish", "serve", "show"]

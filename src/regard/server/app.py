@@ -1,0 +1,74 @@
+"""The server of the map, as an ASGI app."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from regard import __version__
+from regard.recording import Recording
+from regard.server.access import LOOPBACK, Guard
+from regard.server.assets import assets
+from regard.server.cache import DEFAULT_BYTES
+from regard.server.faults import handle_faults
+from regard.server.higlass import router as higlass
+from regard.server.routes import data, router
+from regard.server.service import Service
+from regard.server.work import MOST_WAITING, NUM_THREADS
+
+_ABOUT = """Tiles of attention maps, computed when they are asked for. All below `data/DIGEST/` has
+an address that never changes its meaning, so any cache may keep it; `/api/v1/` has the same tiles
+by the protocol of HiGlass. Errors are `{"error": "…"}`."""
+
+
+def app(
+    recordings: Sequence[Recording],
+    *,
+    token: str | None = None,
+    hosts: tuple[str, ...] = LOOPBACK,
+    static: Mapping[str, bytes] | None = None,
+    cache_bytes: int = DEFAULT_BYTES,
+    threads: int = NUM_THREADS,
+    limit: int = MOST_WAITING,
+) -> FastAPI:
+    """Return an app that serves the map of recordings.
+
+    Args:
+        recordings: what to serve, in the order in which it is listed.
+        token: a secret without which nothing is answered; it comes once as `/?token=…`.
+        hosts: the host names that may be asked by, without ports; "*" for any, with a token only.
+        static: the files of the viewer, by name; by default those of the package.
+        cache_bytes: how much of what was computed is kept.
+        threads: how many tiles are computed at the same time.
+        limit: how many may wait for their turn.
+
+    Returns:
+        An app whose `state.service` has the recordings, the cache and the work.
+    """
+    service = Service(
+        recordings, private=token is not None, cache_bytes=cache_bytes, threads=threads, limit=limit
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        yield
+        service.work.close()
+        await service.work.finished()
+
+    found = FastAPI(
+        title="Regard",
+        version=__version__,
+        description=_ABOUT,
+        # Its pages load scripts from elsewhere. /openapi.json says the same.
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    found.state.service = service
+    found.state.assets = assets() if static is None else static
+    found.include_router(router)
+    found.include_router(data)
+    found.include_router(higlass)
+    handle_faults(found)
+    found.add_middleware(Guard, hosts=hosts, token=token)
+    return found

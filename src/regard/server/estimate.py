@@ -1,0 +1,81 @@
+"""How much a publication is, before it is made."""
+
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from regard.server.layout import File, LineFile, TileFile
+from regard.server.publication import Publication, files_of, head_files
+from regard.server.work import one_thread_each
+
+_SAMPLE = 6
+"""So many files of each kind and level are computed."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How much a publication is.
+
+    Attributes:
+        files: how many files, exactly.
+        bytes: how many bytes, about.
+        seconds: how long one core computes them, about.
+    """
+
+    files: int
+    bytes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        size = f"{self.bytes / 1e6:,.1f} MB" if self.bytes < 1e9 else f"{self.bytes / 1e9:,.1f} GB"
+        soon = "less than a minute" if self.seconds < 50 else f"about {self.seconds / 60:,.0f} min"
+        return f"{self.files:,} files, about {size}, {soon} of computing"
+
+
+def estimate(publication: Publication) -> Estimate:
+    """Say how many files a publication has, and from a sample of them how large they are."""
+    chance = random.Random(0)
+    counts: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
+    samples: defaultdict[str, list[File]] = defaultdict(list)
+    for file, times in _files_once(publication):
+        kind = _kind(file)
+        counts[kind] += times
+        seen[kind] += 1
+        # Each file of a kind has the same chance to be in the sample, however many there are.
+        if len(samples[kind]) < _SAMPLE:
+            samples[kind].append(file)
+        elif (place := chance.randrange(seen[kind])) < _SAMPLE:
+            samples[kind][place] = file
+    size, seconds = 0.0, 0.0
+    # As they will be computed.
+    with ThreadPoolExecutor(1, initializer=one_thread_each) as pool:
+        for kind, sample in samples.items():
+            start = time.process_time()
+            bodies = [pool.submit(file.body, publication.recording) for file in sample]
+            total = sum(len(body.result()) for body in bodies)
+            seconds += (time.process_time() - start) / len(sample) * counts[kind]
+            size += total / len(sample) * counts[kind]
+    return Estimate(sum(counts.values()), round(size), seconds)
+
+
+def _files_once(publication: Publication) -> Iterator[tuple[File, int]]:
+    """Yield files, and how many there are like each: all heads of a call have as many."""
+    told, published = publication.info, publication.published
+    shared = told.model_copy(update={"published": published.model_copy(update={"heads": []})})
+    for file in files_of(shared):
+        yield file, 1
+    times = Counter(one.call for one in publication.heads)
+    for one in {head.call: head for head in publication.heads}.values():
+        for file in head_files(published, one, told.calls[one.call]):
+            yield file, times[one.call]
+
+
+def _kind(file: File) -> str:
+    """Return what files have in common that are about as large."""
+    level = file.level if isinstance(file, TileFile | LineFile) else ""
+    return f"{type(file).__name__} {level}"

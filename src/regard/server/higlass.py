@@ -1,0 +1,184 @@
+"""The tile protocol of HiGlass, for clients other than ours: the same tiles, as JSON."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Annotated, Any
+
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from regard.recording import RecordingError
+from regard.server.cache import Answer
+from regard.server.layout import JSON
+from regard.server.routes import FAULTS, Serving
+from regard.server.service import Service
+from regard.server.tilesets import Tileset, tile_of, tileset_of, tilesets_of
+
+MOST_TILES = 64
+"""So many tiles may be asked for at once."""
+
+_CACHING = {"Cache-Control": "no-store"}
+
+router = APIRouter(prefix="/api/v1", responses=FAULTS, tags=["higlass"])
+
+
+class WantedTiles(BaseModel):
+    """Tiles of one tileset, as HiGlass posts them."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    tileset: str = Field(alias="tilesetUid", max_length=100)
+    tiles: list[str] = Field(alias="tileIds", max_length=MOST_TILES)
+
+
+class Found(BaseModel):
+    """Some of the tilesets.
+
+    Attributes:
+        count: how many there are.
+        results: those that were asked for.
+    """
+
+    count: int
+    results: list[dict[str, str]]
+
+
+class Described(BaseModel):
+    """A tileset as HiGlass wants to know it, or an error; lists have an entry an axis."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str | None = None
+    datatype: str | None = None
+    min_pos: list[int] | None = None
+    max_pos: list[int] | None = None
+    max_width: int | None = None
+    max_zoom: int | None = None
+    tile_size: int | None = None
+    bins_per_dimension: int | None = None
+    mirror_tiles: str | None = None
+    coordSystem: str | None = None
+    error: str | None = None
+
+
+class Tile(BaseModel):
+    """A tile as HiGlass wants it, or an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dense: str | None = Field(default=None, description="base64 of little-endian float32.")
+    dtype: str | None = None
+    size: int | None = Field(default=None, description="How many numbers an axis has.")
+    min_value: float | None = None
+    max_value: float | None = None
+    error: str | None = None
+
+
+Ids = Annotated[list[str], Query(alias="d", min_length=1, max_length=MOST_TILES)]
+Session = Annotated[str | None, Query(alias="s", max_length=100, description="Not used.")]
+
+
+@router.get("/tilesets/", summary="List the tilesets", responses={200: {"model": Found}})
+async def tilesets(
+    serving: Serving,
+    search: Annotated[str, Query(alias="ac", max_length=100, description="In the name.")] = "",
+    kind: Annotated[
+        str, Query(alias="dt", pattern="^(matrix|vector)?$", description="All if empty.")
+    ] = "",
+    offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Response:
+    """Say which tilesets there are: a map and lines of each head."""
+    found = [
+        tileset.listed()
+        for recording in serving.recordings.values()
+        for tileset in tilesets_of(recording)
+        if search.lower() in tileset.title.lower() and kind in ("", tileset.datatype)
+    ]
+    return _answer({"count": len(found), "results": found[offset : offset + limit]})
+
+
+@router.get(
+    "/tileset_info/",
+    summary="Describe tilesets",
+    responses={200: {"model": dict[str, Described]}},
+)
+async def tileset_info(serving: Serving, uids: Ids, session: Session = None) -> Response:
+    """Say how large tilesets are and how deep they go; of one that is not there, an error."""
+    found: dict[str, Any] = {}
+    for uid in uids:
+        try:
+            found[uid] = _tileset(serving, uid).described()
+        except (HTTPException, IndexError, ValueError) as error:
+            found[uid] = {"error": _said(error)}
+    return _answer(found)
+
+
+@router.get("/tiles/", summary="Get tiles", responses={200: {"model": dict[str, Tile]}})
+async def tiles(request: Request, serving: Serving, ids: Ids, session: Session = None) -> Response:
+    """Return tiles called DIGEST_TILESET.z.x.y or DIGEST_LINE.z.x; of one not there, an error."""
+    return await _tiles(request, serving, ids)
+
+
+@router.post(
+    "/tiles/",
+    summary="Get tiles that are named in the body",
+    responses={200: {"model": dict[str, Tile]}},
+)
+async def posted_tiles(
+    request: Request,
+    serving: Serving,
+    wanted: Annotated[list[WantedTiles], Field(max_length=MOST_TILES)],
+    ids: Annotated[list[str] | None, Query(alias="d", max_length=MOST_TILES)] = None,
+    session: Session = None,
+) -> Response:
+    """Return tiles: those that the address names, or else those that the body names."""
+    named = ids or [f"{one.tileset}.{tile}" for one in wanted for tile in one.tiles]
+    return await _tiles(request, serving, named)
+
+
+def _tileset(serving: Service, uid: str) -> Tileset:
+    digest, _, name = uid.partition("_")
+    return tileset_of(serving.recording(digest), name)
+
+
+async def _tiles(request: Request, serving: Service, ids: Sequence[str]) -> Response:
+    unique = list(dict.fromkeys(ids))
+    found = await asyncio.gather(*(_tile(request, serving, name) for name in unique[:MOST_TILES]))
+    too_many = f"up to {MOST_TILES} tiles can be asked for at once, got {len(unique)}"
+    named = dict(zip_longest(unique, found, fillvalue=too_many))
+    # Some megabytes become text: others are to be served meanwhile.
+    body = await asyncio.to_thread(_encoded, named)
+    return Response(body, media_type=JSON, headers=_CACHING)
+
+
+async def _tile(request: Request, serving: Service, name: str) -> Answer | str:
+    """Return a tile, or what is wrong with its name."""
+    uid, *places = name.split(".")
+    try:
+        tileset = _tileset(serving, uid)
+        return await serving.answer(request, tileset.recording.digest, tileset.file(places))
+    except (HTTPException, IndexError, RecordingError, ValueError) as error:
+        return _said(error)
+
+
+def _encoded(found: dict[str, Answer | str]) -> bytes:
+    tiles = {
+        name: {"error": one} if isinstance(one, str) else tile_of(one.body)
+        for name, one in found.items()
+    }
+    return _json(tiles)
+
+
+def _said(error: Exception) -> str:
+    return str(error.detail) if isinstance(error, HTTPException) else str(error)
+
+
+def _answer(data: Any) -> Response:
+    return Response(_json(data), media_type=JSON, headers=_CACHING)
+
+
+def _json(data: Any) -> bytes:
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()

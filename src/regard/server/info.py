@@ -1,0 +1,117 @@
+"""What the viewer is told of a recording before it asks for tiles."""
+
+from collections.abc import Iterator, Sequence
+
+from regard.recording import Recording
+from regard.server.models import (
+    About,
+    AllHeads,
+    Call,
+    Info,
+    Listed,
+    MeasureKind,
+    Published,
+    Recordings,
+    Section,
+    Text,
+)
+from regard.server.names import HeadName
+from regard.views.measures import MEASURES
+
+TILE_SIZE = 256
+ROW_BLOCK = 16
+"""So many rows are in one file of strongest keys."""
+
+
+def recordings(listed: Sequence[Recording], *, live: bool) -> Recordings:
+    """Return the list of recordings."""
+    return Recordings(
+        live=live,
+        recordings=[
+            Listed(
+                name=one.name,
+                digest=one.digest,
+                title=one.title,
+                model=one.about.model,
+                tokens=one.about.texts[-1].tokens,
+            )
+            for one in listed
+        ],
+    )
+
+
+def info(recording: Recording, published: Published | None = None) -> Info:
+    """Return what the viewer must know of a recording.
+
+    Args:
+        recording: the recording.
+        published: what there is of it in a folder; None on a server, which has everything.
+    """
+    return Info(
+        live=published is None,
+        name=recording.name,
+        title=recording.title,
+        digest=recording.digest,
+        about=About(
+            model=recording.about.model,
+            date=recording.about.date,
+            versions=recording.about.versions,
+            dtype=recording.about.dtype,
+            error=recording.about.error,
+            text_sha256=recording.about.texts[-1].sha256,
+        ),
+        tile_size=TILE_SIZE,
+        row_block=ROW_BLOCK,
+        texts=[Text(name=text.name, tokens=text.tokens) for text in recording.about.texts],
+        sections=[
+            Section(text=one.text, token=one.token, title=one.title) for one in recording.sections
+        ],
+        measures=[
+            MeasureKind(name=name, title=one.name, unit=one.unit, about=one.about)
+            for name, one in MEASURES.items()
+        ],
+        calls=[
+            Call(
+                call=call.index,
+                layer=call.layer,
+                group=call.group,
+                module=call.module,
+                looks=call.looks,
+                queries=call.queries,
+                keys=call.keys,
+                query_text=call.query_text,
+                key_text=call.key_text,
+                heads=call.heads,
+                max_zoom=call.max_zoom,
+                causal=call.is_causal,
+                measures=call.measures,
+            )
+            for call in recording
+        ],
+        all=_all_heads(recording),
+        published=published,
+    )
+
+
+def heads_of(recording: Recording) -> Iterator[HeadName]:
+    """Yield the heads of a recording, call by call, the mean of each call first."""
+    for call in recording:
+        yield HeadName(call.index, "mean")
+        for head in range(call.heads):
+            yield HeadName(call.index, head)
+
+
+def title_of(recording: Recording, of: HeadName) -> str:
+    """Return what a head is called for people: LAYER.HEAD, its stack before it if there are more.
+
+    Raises:
+        IndexError: there is no such call.
+    """
+    call = recording[of.call]
+    return f"{call.group} {call.layer}.{of.head}".strip()
+
+
+def _all_heads(recording: Recording) -> AllHeads | None:
+    if not recording.has_all:
+        return None
+    return AllHeads(max_zoom=recording.max_zoom("all"), full_zoom=recording.full_zoom)

@@ -1,0 +1,178 @@
+"""The files of the map: the address of each, and its bytes.
+
+The same files are computed by the server when they are asked for and written by `publish`. All
+addresses are below `data/DIGEST/`; `docs/map.md` has the whole layout.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from regard.recording import Recording
+from regard.server.info import ROW_BLOCK, info
+from regard.server.models import Media, Pieces, Published, Row, Rows
+from regard.server.names import HeadName, LineSetName, TilesetName
+from regard.server.packing import packed, shortest
+
+THUMB_SIZE = 32
+NUM_ROW_KEYS = 64
+"""So many keys of a row are listed at most."""
+
+JSON: Media = "application/json"
+BINARY: Media = "application/octet-stream"
+
+
+@runtime_checkable
+class File(Protocol):
+    """A file of the map.
+
+    Attributes:
+        media_type: what it is served as.
+    """
+
+    media_type: ClassVar[Media]
+
+    @property
+    def path(self) -> str:
+        """The address, below that of its recording."""
+        ...
+
+    def body(self, recording: Recording) -> bytes:
+        """Compute the bytes.
+
+        Raises:
+            IndexError: the recording has no such part.
+            ValueError: it can't be computed as it was asked for.
+            RecordingError: the recording is damaged.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class InfoFile:
+    """What the viewer must know first."""
+
+    media_type: ClassVar[Media] = JSON
+    published: Published | None = None
+
+    @property
+    def path(self) -> str:
+        return "info.json"
+
+    def body(self, recording: Recording) -> bytes:
+        """Return an `Info`."""
+        return info(recording, self.published).to_bytes()
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """The tokens of a text."""
+
+    media_type: ClassVar[Media] = JSON
+    text: int
+
+    @property
+    def path(self) -> str:
+        return f"text/{self.text}.json"
+
+    def body(self, recording: Recording) -> bytes:
+        """Return `Pieces`."""
+        if self.text >= len(recording.texts):
+            raise IndexError(f"there are {len(recording.texts)} texts, got number {self.text}")
+        return Pieces(pieces=list(recording.texts[self.text].pieces)).to_bytes()
+
+
+@dataclass(frozen=True)
+class TileFile:
+    """256 × 256 cells of a map: rows are queries, columns are keys."""
+
+    media_type: ClassVar[Media] = BINARY
+    tileset: TilesetName
+    level: int
+    x: int
+    y: int
+
+    @property
+    def path(self) -> str:
+        return f"tiles/{self.tileset}/{self.level}/{self.x}/{self.y}.bin"
+
+    def body(self, recording: Recording) -> bytes:
+        """Return packed float32 [256, 256], exact where a cell is one pair."""
+        of, pool = self.tileset.of, self.tileset.pool
+        call, head = ("all", "mean") if of is None else (of.call, of.head)
+        cells = recording.tile(call, head, self.level, self.x, self.y, pool)
+        deepest = recording.full_zoom if of is None else recording[of.call].max_zoom
+        return packed(cells, exact=self.level == deepest)
+
+
+@dataclass(frozen=True)
+class LineFile:
+    """256 cells of a line along an axis."""
+
+    media_type: ClassVar[Media] = BINARY
+    line: LineSetName
+    level: int
+    x: int
+
+    @property
+    def path(self) -> str:
+        return f"lines/{self.line}/{self.level}/{self.x}.bin"
+
+    def body(self, recording: Recording) -> bytes:
+        """Return packed float32 [256], exact where a cell is one token."""
+        of, name, pool = self.line.of, self.line.line, self.line.pool
+        cells = recording.line(of.call, of.head, name, self.level, self.x, pool)
+        return packed(cells, exact=self.level == recording[of.call].max_zoom)
+
+
+@dataclass(frozen=True)
+class ThumbsFile:
+    """A small picture of each head of a call."""
+
+    media_type: ClassVar[Media] = BINARY
+    call: int
+
+    @property
+    def path(self) -> str:
+        return f"thumbs/{self.call}.bin"
+
+    def body(self, recording: Recording) -> bytes:
+        """Return packed float32 [heads, 32, 32], NaN outside of smaller ones."""
+        found = recording.thumbs(self.call)
+        heads, height, width = found.shape
+        thumbs = np.full((heads, THUMB_SIZE, THUMB_SIZE), np.nan, np.float32)
+        thumbs[:, :height, :width] = found
+        return packed(thumbs, exact=False)
+
+
+@dataclass(frozen=True)
+class RowsFile:
+    """Where the queries of a block of rows look most."""
+
+    media_type: ClassVar[Media] = JSON
+    of: HeadName
+    block: int
+
+    @property
+    def path(self) -> str:
+        return f"rows/{self.of}/{self.block}.json"
+
+    def body(self, recording: Recording) -> bytes:
+        """Return `Rows`."""
+        call = recording[self.of.call]
+        first = self.block * ROW_BLOCK
+        if first >= call.queries:
+            raise IndexError(
+                f"call {call.index} has {-(-call.queries // ROW_BLOCK)} blocks of rows, got number "
+                f"{self.block}"
+            )
+        queries = range(first, min(first + ROW_BLOCK, call.queries))
+        count = min(NUM_ROW_KEYS, call.keys)
+        found = recording.top_keys(self.of.call, self.of.head, queries, count)
+        rows = [
+            # Keys that may not be looked at have no weight.
+            Row(keys=keys[weights > 0].tolist(), weights=shortest(weights[weights > 0]), rest=rest)
+            for keys, weights, rest in zip(*found, strict=True)
+        ]
+        return Rows(first=first, rows=rows).to_bytes()

@@ -1,0 +1,112 @@
+"""The names that the parts of a recording have in addresses: heads, tilesets and lines."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+HeadNumber: TypeAlias = int | Literal["mean"]
+PoolName: TypeAlias = Literal["mean", "max"]
+LineName: TypeAlias = Literal["received", "entropy"]
+
+POOLS: tuple[PoolName, ...] = ("mean", "max")
+LINES: tuple[LineName, ...] = ("received", "entropy")
+
+_NUMBER = r"(?:0|[1-9][0-9]{0,5})"
+_HEAD = rf"c({_NUMBER})-h({_NUMBER}|mean)"
+DIGEST_PATTERN = "^[0-9a-f]{16}$"
+HEAD_PATTERN = f"^{_HEAD}$"
+TILESET_PATTERN = f"^(?:{_HEAD}|all)-(mean|max)$"
+LINE_PATTERN = f"^{_HEAD}-(received|entropy)-(mean|max)$"
+
+
+@dataclass(frozen=True)
+class HeadName:
+    """A head of a call, or the mean of all heads of a call.
+
+    >>> str(HeadName(3, "mean"))
+    'c3-hmean'
+    """
+
+    call: int
+    head: HeadNumber
+
+    def __str__(self) -> str:
+        return f"c{self.call}-h{self.head}"
+
+    @classmethod
+    def parse(cls, name: str) -> "HeadName":
+        """Return what a name says.
+
+        Raises:
+            ValueError: it is no name of a head.
+        """
+        found = _matched(HEAD_PATTERN, name, "a head, as c3-h5 or c3-hmean")
+        return cls(int(found[1]), _head(found[2]))
+
+
+@dataclass(frozen=True)
+class TilesetName:
+    """A map: of a head, of the mean of a call, or of the mean of everything (no head).
+
+    >>> str(TilesetName(HeadName(3, 5), "max")), str(TilesetName(None, "mean"))
+    ('c3-h5-max', 'all-mean')
+    """
+
+    of: HeadName | None
+    pool: PoolName
+
+    def __str__(self) -> str:
+        return f"{'all' if self.of is None else self.of}-{self.pool}"
+
+    @classmethod
+    def parse(cls, name: str) -> "TilesetName":
+        """Return what a name says.
+
+        Raises:
+            ValueError: it is no name of a tileset.
+        """
+        found = _matched(TILESET_PATTERN, name, "a tileset, as c3-h5-mean or all-max")
+        of = None if found[1] is None else HeadName(int(found[1]), _head(found[2]))
+        return cls(of, _pool(found[3]))
+
+
+@dataclass(frozen=True)
+class LineSetName:
+    """A line along an axis of the map of a head.
+
+    >>> str(LineSetName(HeadName(3, 5), "received", "max"))
+    'c3-h5-received-max'
+    """
+
+    of: HeadName
+    line: LineName
+    pool: PoolName
+
+    def __str__(self) -> str:
+        return f"{self.of}-{self.line}-{self.pool}"
+
+    @classmethod
+    def parse(cls, name: str) -> "LineSetName":
+        """Return what a name says.
+
+        Raises:
+            ValueError: it is no name of a line.
+        """
+        found = _matched(LINE_PATTERN, name, "a line, as c3-h5-received-mean")
+        line: LineName = "received" if found[3] == "received" else "entropy"
+        return cls(HeadName(int(found[1]), _head(found[2])), line, _pool(found[4]))
+
+
+def _matched(pattern: str, name: str, what: str) -> re.Match[str]:
+    found = re.fullmatch(pattern, name)
+    if found is None:
+        raise ValueError(f"{name[:80]!r} is no name of {what}")
+    return found
+
+
+def _head(name: str) -> HeadNumber:
+    return "mean" if name == "mean" else int(name)
+
+
+def _pool(name: str) -> PoolName:
+    return "max" if name == "max" else "mean"

@@ -1,0 +1,100 @@
+"""The map in a notebook: a server in this process, shown in a frame."""
+
+import threading
+from dataclasses import dataclass, field
+
+from regard.recording import Recording
+from regard.server.app import app
+from regard.server.serve import Server, link, listening
+
+_HOST = "127.0.0.1"
+_PATIENCE = 30.0
+"""After so many seconds a server that does not answer is given up."""
+
+_HEIGHT = 720
+
+
+@dataclass
+class _Running:
+    """A server in a thread of its own."""
+
+    server: Server
+    thread: threading.Thread
+    address: str
+
+
+@dataclass
+class _Here:
+    """The server of this process, if there is one."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    running: _Running | None = None
+
+
+_here = _Here()
+
+
+@dataclass(frozen=True)
+class Map:
+    """A map that is being shown: in a notebook it shows itself.
+
+    Attributes:
+        url: where it can be opened in a browser on this machine.
+    """
+
+    url: str
+
+    def stop(self) -> None:
+        """Stop the server, of all maps that this process shows."""
+        _stop()
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe src="{self.url}" width="100%" height="{_HEIGHT}" style="border:0" '
+            'allowfullscreen title="Regard: map of attention"></iframe>'
+        )
+
+    def __str__(self) -> str:
+        return self.url
+
+
+def show(recording: Recording) -> Map:
+    """Show the map of a recording in a notebook, or return where it is.
+
+    A server is started in this process, once; further recordings are added to it.
+
+    Args:
+        recording: what to show.
+
+    Returns:
+        An object that shows itself in a notebook, with `url` and `stop()`.
+    """
+    with _here.lock:
+        running = _here.running
+        if running is None or not running.thread.is_alive():
+            running = _here.running = _started(recording)
+        else:
+            running.server.service.add(recording)
+    return Map(f"{running.address}#recording={recording.digest}")
+
+
+def _started(recording: Recording) -> _Running:
+    served = app([recording])
+    listener = listening(_HOST, 0)
+    ready = threading.Event()
+    server = Server(served, ready.set)
+    thread = threading.Thread(
+        target=server.run, kwargs={"sockets": [listener]}, name="regard-map", daemon=True
+    )
+    thread.start()
+    if not ready.wait(_PATIENCE):
+        raise TimeoutError(f"the server of the map did not start within {_PATIENCE:.0f} s")
+    return _Running(server, thread, link(_HOST, listener.getsockname()[1]))
+
+
+def _stop() -> None:
+    with _here.lock:
+        running, _here.running = _here.running, None
+    if running is not None:
+        running.server.should_exit = True
+        running.thread.join(_PATIENCE)

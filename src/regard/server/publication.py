@@ -1,0 +1,167 @@
+"""What of a recording is published: which heads, how deep, which files."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from regard.recording import RecordedCall, Recording
+from regard.server.info import ROW_BLOCK, TILE_SIZE, heads_of, info, title_of
+from regard.server.layout import (
+    File,
+    InfoFile,
+    LineFile,
+    RowsFile,
+    TextFile,
+    ThumbsFile,
+    TileFile,
+)
+from regard.server.models import Call, Info, Published
+from regard.server.names import (
+    LINES,
+    POOLS,
+    HeadName,
+    HeadNumber,
+    LineSetName,
+    PoolName,
+    TilesetName,
+)
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Some heads of a recording, down to some level of the map.
+
+    Attributes:
+        recording: the recording.
+        heads: which heads.
+        depth: the deepest level; at level `max_zoom` of a call, a cell is one pair.
+        pools: how cells are pooled.
+    """
+
+    recording: Recording
+    heads: tuple[HeadName, ...]
+    depth: int
+    pools: tuple[PoolName, ...] = POOLS
+
+    @property
+    def info(self) -> Info:
+        """What the viewer is told."""
+        return info(self.recording, self.published)
+
+    @property
+    def published(self) -> Published:
+        """What there is, as the viewer is told."""
+        heads = [(str(one.call), str(one.head)) for one in self.heads]
+        return Published(heads=heads, max_zoom=self.depth, pools=list(self.pools))
+
+    def files(self) -> Iterator[File]:
+        """Yield all files of the recording."""
+        yield InfoFile(self.published)
+        yield from files_of(self.info)
+
+
+def planned(
+    recording: Recording,
+    *,
+    heads: Sequence[str] = (ALL,),
+    depth: int | None = None,
+    pools: Sequence[str] = POOLS,
+) -> Publication:
+    """Return what is to be published.
+
+    Args:
+        recording: the recording.
+        heads: which heads, as "18.6" or "18.mean", with the stack before it where a model has
+            several ("encoder 3.1"); "all" for all of them.
+        depth: the deepest level of the map; by default that down to which it is stored.
+        pools: how cells are pooled.
+
+    Raises:
+        ValueError: there is no such head, level or pool.
+    """
+    deepest = recording.full_zoom
+    if depth is None:
+        depth = max((_stored_depth(call) for call in recording), default=0)
+    if not 0 <= depth <= deepest:
+        raise ValueError(f"depth is 0 to {deepest}, at which a cell is one pair, got {depth}")
+    chosen: tuple[PoolName, ...] = tuple(pool for pool in POOLS if pool in pools)
+    if not chosen or len(chosen) < len(set(pools)):
+        raise ValueError(f"pools are {' and '.join(POOLS)}, got {', '.join(pools) or 'none'}")
+    found = dict.fromkeys(one for name in heads for one in _heads_called(recording, name))
+    if not found:
+        raise ValueError("there is no head to publish: choose some, as 18.6, or all")
+    return Publication(recording, tuple(found), depth, chosen)
+
+
+def files_of(told: Info) -> Iterator[File]:
+    """Yield every file that a viewer may ask for who was told this of a published recording."""
+    assert told.published is not None
+    for number in range(len(told.texts)):
+        yield TextFile(number)
+    for call in told.calls:
+        yield ThumbsFile(call.call)
+    if told.all is not None:
+        levels = range(min(told.all.max_zoom, told.published.max_zoom) + 1)
+        yield from _tiles(told.published, None, told.calls[0], levels, told.all.full_zoom)
+    for call, head in told.published.heads:
+        number: HeadNumber = "mean" if head == "mean" else int(head)
+        yield from head_files(told.published, HeadName(int(call), number), told.calls[int(call)])
+
+
+def head_files(published: Published, of: HeadName, call: Call) -> Iterator[File]:
+    """Yield the files of one head."""
+    levels = range(min(call.max_zoom, published.max_zoom) + 1)
+    yield from _tiles(published, of, call, levels, call.max_zoom)
+    for level in levels:
+        cell = 2 ** (call.max_zoom - level)
+        for line in LINES:
+            size = call.keys if line == "received" else call.queries
+            for x in range(_parts(size, TILE_SIZE * cell)):
+                for pool in published.pools:
+                    yield LineFile(LineSetName(of, line, pool), level, x)
+    for block in range(_parts(call.queries, ROW_BLOCK)):
+        yield RowsFile(of, block)
+
+
+def _tiles(
+    published: Published, of: HeadName | None, call: Call, levels: range, full_zoom: int
+) -> Iterator[File]:
+    for level in levels:
+        size = TILE_SIZE * 2 ** (full_zoom - level)
+        for y in range(_parts(call.queries, size)):
+            # What is causal has nothing where all keys come after all queries.
+            columns = _parts(call.keys, size)
+            for x in range(min(columns, y + 1) if call.causal else columns):
+                for pool in published.pools:
+                    yield TileFile(TilesetName(of, pool), level, x, y)
+
+
+def _parts(size: int, part: int) -> int:
+    return -(-size // part)
+
+
+def _stored_depth(call: RecordedCall) -> int:
+    """Return the deepest level of the map of a call that needs no computing."""
+    finest = call.facts.cells[0] if call.facts.cells else 1
+    return call.max_zoom - (finest.bit_length() - 1)
+
+
+def _heads_called(recording: Recording, name: str) -> list[HeadName]:
+    """Return the heads that a name means: one, or all."""
+    if name == ALL:
+        return list(heads_of(recording))
+    titled = {title_of(recording, head): head for head in heads_of(recording)}
+    wanted = " ".join(name.split())
+    if wanted in titled:
+        return [titled[wanted]]
+    alike = [title for title in titled if title.endswith(f" {wanted}")]
+    if len(alike) == 1:
+        return [titled[alike[0]]]
+    if alike:
+        raise ValueError(f"{wanted} is one of several: say {', '.join(alike)}")
+    first, last = list(titled)[1:2], list(titled)[-1:]
+    raise ValueError(
+        f"there is no head {wanted!r}: they are called LAYER.HEAD, from {first[0]} to {last[0]}, "
+        "LAYER.mean, or all"
+    )

@@ -1,0 +1,145 @@
+"""Maps and lines as the tilesets of HiGlass: what they are called, how large, how deep."""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from regard.recording import Recording
+from regard.server.info import TILE_SIZE, heads_of, title_of
+from regard.server.layout import File, LineFile, TileFile
+from regard.server.names import (
+    LINE_PATTERN,
+    LINES,
+    POOLS,
+    LineSetName,
+    TilesetName,
+)
+from regard.server.packing import unpacked
+
+_PLACE = re.compile("0|[1-9][0-9]{0,9}")
+
+
+@dataclass(frozen=True)
+class Tileset:
+    """A map or a line of a recording.
+
+    Attributes:
+        recording: what it is of.
+        name: its name in addresses.
+    """
+
+    recording: Recording
+    name: TilesetName | LineSetName
+
+    @property
+    def uid(self) -> str:
+        """What clients call it; a dot would part it from the number of a tile."""
+        return f"{self.recording.digest}_{self.name}"
+
+    @property
+    def datatype(self) -> str:
+        """What HiGlass calls its kind."""
+        return "matrix" if isinstance(self.name, TilesetName) else "vector"
+
+    @property
+    def title(self) -> str:
+        """What it is called for people."""
+        of, name = self.name.of, self.name
+        head = "all heads" if of is None else title_of(self.recording, of)
+        line = f" {name.line}" if isinstance(name, LineSetName) else ""
+        return f"{self.recording.name} {head}{line} ({name.pool})"
+
+    def listed(self) -> dict[str, str]:
+        """Return it as an entry of a list."""
+        return {
+            "uuid": self.uid,
+            "name": self.title,
+            "datatype": self.datatype,
+            "filetype": "regard",
+            "coordSystem": "tokens",
+        }
+
+    def described(self) -> dict[str, Any]:
+        """Return its sizes.
+
+        Raises:
+            IndexError: the recording has no such head.
+        """
+        recording, of = self.recording, self.name.of
+        if of is None:
+            call, max_zoom, full_zoom = recording[0], recording.max_zoom("all"), recording.full_zoom
+        else:
+            call = recording[of.call]
+            max_zoom = full_zoom = call.max_zoom
+            if of.head != "mean" and of.head >= call.heads:
+                raise IndexError(f"{call} has {call.heads} heads, got number {of.head}")
+        ends = [call.keys, call.queries]
+        if isinstance(self.name, LineSetName):
+            ends = ends[:1] if self.name.line == "received" else ends[1:]
+        return {
+            "name": self.title,
+            "datatype": self.datatype,
+            "min_pos": [0] * len(ends),
+            "max_pos": ends,
+            "max_width": TILE_SIZE * 2**full_zoom,
+            "max_zoom": max_zoom,
+            "tile_size": TILE_SIZE,
+            "bins_per_dimension": TILE_SIZE,
+            "mirror_tiles": "false",
+            "coordSystem": "tokens",
+        }
+
+    def file(self, places: Sequence[str]) -> File:
+        """Return the file of a tile, by its level and its place along each axis.
+
+        Raises:
+            ValueError: they are no places, or not as many as there are axes.
+        """
+        axes = 2 if isinstance(self.name, TilesetName) else 1
+        if len(places) != 1 + axes or not all(_PLACE.fullmatch(place) for place in places):
+            wanted = "UID.z.x.y" if axes == 2 else "UID.z.x"
+            raise ValueError(f"a tile of {self.uid} is called as {wanted}")
+        level, x, *y = map(int, places)
+        if isinstance(self.name, TilesetName):
+            return TileFile(self.name, level, x, y[0])
+        return LineFile(self.name, level, x)
+
+
+def tileset_of(recording: Recording, name: str) -> Tileset:
+    """Return a tileset by its name in addresses.
+
+    Raises:
+        ValueError: it is no name of a map or a line.
+    """
+    kind = LineSetName if re.fullmatch(LINE_PATTERN, name) else TilesetName
+    return Tileset(recording, kind.parse(name))
+
+
+def tilesets_of(recording: Recording) -> Iterator[Tileset]:
+    """Yield all maps and lines of a recording."""
+    heads = list(heads_of(recording))
+    of = [None, *heads] if recording.has_all else heads
+    for one in of:
+        for pool in POOLS:
+            yield Tileset(recording, TilesetName(one, pool))
+    for one in heads:
+        for line in LINES:
+            for pool in POOLS:
+                yield Tileset(recording, LineSetName(one, line, pool))
+
+
+def tile_of(body: bytes) -> dict[str, Any]:
+    """Return the bytes of a tile as HiGlass wants it."""
+    values = unpacked(body)
+    finite = values[np.isfinite(values)]
+    return {
+        "dense": b64encode(values.tobytes()).decode(),
+        "dtype": "float32",
+        "size": TILE_SIZE,
+        "min_value": float(finite.min()) if len(finite) else 0.0,
+        "max_value": float(finite.max()) if len(finite) else 0.0,
+    }

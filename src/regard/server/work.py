@@ -1,0 +1,195 @@
+"""Work that takes a while, done by a few threads in an order that suits somebody who moves on.
+
+What was asked for last is done first: a viewer who pans wants what is on the screen now. Where many
+viewers ask for more than can be done, somebody would wait for ever, so what has waited for long
+takes turns with what is new. Identical requests are computed once. What nobody waits for any more
+is not computed.
+"""
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+NUM_THREADS = 2
+MOST_WAITING = 256
+LONG = 1.0
+"""After so many seconds, what waits takes turns with what is new."""
+
+
+_setting_threads = threading.Lock()
+
+
+class Busy(Exception):
+    """There is too much to do already."""
+
+
+class Gone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class _Job:
+    """Something to compute, and how many wait for it."""
+
+    def __init__(self, compute: Callable[[], Any]) -> None:
+        loop = asyncio.get_running_loop()
+        self.compute = compute
+        self.result: asyncio.Future[Any] = loop.create_future()
+        self.num_waiting = 0
+        self.since = loop.time()
+
+    def waits_long(self) -> bool:
+        """Say whether it has waited for long."""
+        return self.result.get_loop().time() - self.since > LONG
+
+
+class Work:
+    """A bounded queue in front of a few threads: newest first, and each thing once.
+
+    All but the computations happens in the thread of one event loop.
+
+    Args:
+        keep: called with the key and the result of each computation, even if nobody waits for it.
+        threads: how many computations run at the same time.
+        limit: how many may wait for their turn.
+
+    Attributes:
+        computed: how many computations were begun.
+        given_up: how many were never begun because all who had asked were gone.
+        refused: how many were refused because too many waited.
+    """
+
+    def __init__(
+        self,
+        keep: Callable[[Hashable, Any], None],
+        threads: int = NUM_THREADS,
+        limit: int = MOST_WAITING,
+    ) -> None:
+        self._keep = keep
+        self.limit = limit
+        self.computed = 0
+        self.given_up = 0
+        self.refused = 0
+        self._free = threads
+        self._closed = False
+        self._turn_of_oldest = False
+        self._waiting: OrderedDict[Hashable, _Job] = OrderedDict()
+        self._running: dict[Hashable, _Job] = {}
+        self._pool = ThreadPoolExecutor(threads, "regard-map", initializer=one_thread_each)
+
+    @property
+    def num_waiting(self) -> int:
+        """How many computations wait for their turn."""
+        return len(self._waiting)
+
+    async def result(
+        self, key: Hashable, compute: Callable[[], Any], gone: Callable[[], Awaitable[None]]
+    ) -> Any:
+        """Return what a computation returns.
+
+        Args:
+            key: two computations with the same key are the same.
+            compute: called in one of the threads.
+            gone: returns when the asker has gone.
+
+        Raises:
+            Busy: too many computations wait, or the server is about to stop.
+            Gone: the asker has gone.
+        """
+        job = self._job(key, compute)
+        job.num_waiting += 1
+        leaving = asyncio.ensure_future(gone())
+        try:
+            await asyncio.wait({job.result, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not job.result.done():
+                raise Gone
+            return job.result.result()
+        finally:
+            leaving.cancel()
+            job.num_waiting -= 1
+            if not job.num_waiting and self._waiting.get(key) is job:
+                del self._waiting[key]
+                self.given_up += 1
+
+    def close(self) -> None:
+        """Begin nothing more, and refuse what waits and what is to come."""
+        self._closed = True
+        for job in self._waiting.values():
+            job.result.set_exception(Busy("the server is stopping"))
+            job.result.exception()
+        self._waiting.clear()
+        self._pool.shutdown(wait=False)
+
+    async def finished(self) -> None:
+        """Return when nothing is being computed."""
+        running = [job.result for job in self._running.values()]
+        if running:
+            await asyncio.wait(running)
+
+    def _job(self, key: Hashable, compute: Callable[[], Any]) -> _Job:
+        if self._closed:
+            raise Busy("the server is stopping")
+        if key in self._running:
+            return self._running[key]
+        if key in self._waiting:
+            self._waiting.move_to_end(key)
+            return self._waiting[key]
+        if self._free == 0 and len(self._waiting) >= self.limit:
+            self.refused += 1
+            raise Busy("there is more to do than can be done soon: ask again in a second")
+        job = self._waiting[key] = _Job(compute)
+        self._begin()
+        return job
+
+    def _begin(self) -> None:
+        """Begin what came last, or what has waited longest, if a thread is free."""
+        if self._free == 0 or not self._waiting:
+            return
+        oldest = next(iter(self._waiting.values()))
+        self._turn_of_oldest = oldest.waits_long() and not self._turn_of_oldest
+        key, job = self._waiting.popitem(last=not self._turn_of_oldest)
+        self._free -= 1
+        self._running[key] = job
+        self.computed += 1
+        loop = job.result.get_loop()
+
+        def finished(future: Future[Any]) -> None:
+            # A server that is stopped twice in a hurry has closed its loop by now.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._end, key, job, future)
+
+        self._pool.submit(job.compute).add_done_callback(finished)
+
+    def _end(self, key: Hashable, job: _Job, future: Future[Any]) -> None:
+        self._free += 1
+        del self._running[key]
+        error = future.exception()
+        if error is None:
+            job.result.set_result(future.result())
+            self._keep(key, future.result())
+        else:
+            job.result.set_exception(error)
+            # Known to all who wait; nobody may be left to be told.
+            job.result.exception()
+        if not self._closed:
+            self._begin()
+
+
+def one_thread_each() -> None:
+    """Make torch compute in one thread what the current thread computes, and no other.
+
+    The tensors of a tile are small: on a machine that has other things to do, several threads wait
+    for each other longer than they compute.
+    """
+    with _setting_threads:
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        # Threads that are made later take over what was set last, so it is set back by another.
+        other = threading.Thread(target=torch.set_num_threads, args=(before,))
+        other.start()
+        other.join()

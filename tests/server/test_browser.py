@@ -1,0 +1,439 @@
+"""The map as people meet it: in a browser, with a wheel, a finger, keys, and hostile texts."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from regard.server.assets import assets
+from regard.server.publish import publish
+from tests.server.made import HOSTILE, Made, pooled
+from tests.server.running import served
+from tests.server.viewing import Viewing, chromium, files_served
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+DEEP = "x=300,340&y=310,350"
+"""A part in which tokens can be read."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def url(book: Made, pair: Made) -> Iterator[str]:
+    with served(book.recording, pair.recording, static=assets()) as running:
+        yield running.url
+
+
+@pytest.fixture
+def viewing(browser: Any) -> Iterator[Viewing]:
+    found = Viewing(browser)
+    yield found
+    found.close()
+
+
+def shown(piece: str) -> str:
+    """Return how a word of the book stands on an axis."""
+    return piece.strip()
+
+
+def test_the_first_picture(viewing: Viewing, url: str, book: Made) -> None:
+    view = viewing.open(url)
+    assert view.page.title() == "<b>A book</b> · Regard"
+    assert view.page.inner_text(".titles .about") == "toy · 600 tokens"
+    x, y = view.domain()
+    assert x[0] <= 0
+    assert y[0] <= 0
+    assert x[1] >= 600
+    assert y[1] >= 600
+    pixels = view.pixels()
+
+    def colour(key: int, query: int) -> tuple[int, ...]:
+        left, top = view.place(key, query)
+        return tuple(int(value) for value in pixels[round(top), round(left)])
+
+    # Above the diagonal nobody may look; below it, there are many weights.
+    assert colour(500, 100) == colour(400, 50) == (0xF1, 0xF2, 0xEF)
+    assert len({colour(key, 590) for key in range(0, 580, 5)}) > 30
+    # Before the picture, only what it needs was asked for.
+    first = [re.sub(r".*/data/\w+/", "", path) for path in viewing.asked]
+    text = first.index("text/0.json")
+    assert not any(path.startswith(("thumbs", "rows")) for path in first[:text])
+
+
+def test_a_wheel_zooms_about_the_pointer(viewing: Viewing, url: str) -> None:
+    view = viewing.open(url)
+    before = view.place(200, 400)
+    scale = view.ask("map.camera().scale")
+    view.page.mouse.move(*before)
+    for _ in range(4):
+        view.page.mouse.wheel(0, -240)
+    view.settle()
+    assert view.ask("map.camera().scale") > 3 * scale
+    # The wheel is where whole pixels are, and what it is off by has grown eightfold.
+    assert view.place(200, 400) == pytest.approx(before, abs=8)
+    view.page.mouse.wheel(0, 60_000)
+    view.settle()
+    # One can't get farther away than to see it all.
+    assert view.ask("map.camera().scale") == pytest.approx(scale)
+
+
+def test_dragging_moves_the_map_and_not_out_of_it(viewing: Viewing, url: str) -> None:
+    view = viewing.open(url, f"#{DEEP}")
+    (before, _), (above, _) = view.domain()
+    scale = view.ask("map.camera().scale")
+    x, y = view.place(320, 330)
+    view.page.mouse.move(x, y)
+    view.page.mouse.down()
+    view.page.mouse.move(x - 60, y - 30, steps=3)
+    view.page.mouse.up()
+    view.settle()
+    (after, _), (below, _) = view.domain()
+    assert (after - before) * scale == pytest.approx(60, abs=1)
+    assert (below - above) * scale == pytest.approx(30, abs=1)
+    assert view.ask("map.look().query") is None
+    for _ in range(12):
+        view.page.mouse.move(x, y)
+        view.page.mouse.down()
+        view.page.mouse.move(x + 500, y + 400, steps=2)
+        view.page.mouse.up()
+    view.settle()
+    (left, right), (top, bottom) = view.domain()
+    assert -0.02 * (right - left) <= left <= 0
+    assert -0.02 * (bottom - top) <= top <= 0
+
+
+def test_keys_do_everything(viewing: Viewing, url: str) -> None:
+    view = viewing.open(url, "#heads=c0-h1")
+
+    def after(key: str, question: str) -> Any:
+        view.page.keyboard.press(key)
+        view.settle()
+        return view.ask(question)
+
+    whole = view.ask("map.camera().scale")
+    assert after("+", "map.camera().scale") == pytest.approx(1.5 * whole)
+    assert after("-", "map.camera().scale") == pytest.approx(whole)
+    assert after("d", "map.camera().scale") >= 11
+    middle = view.ask("map.camera().x")
+    assert after("ArrowRight", "map.camera().x") > middle
+    assert after("ArrowLeft", "map.camera().x") == pytest.approx(middle)
+    assert after("ArrowDown", "map.camera().y") > view.ask("map.domain().y[0]")
+    assert after("0", "map.camera().scale") == pytest.approx(whole)
+    assert after("]", "map.look().heads") == [{"call": 0, "head": 2}]
+    assert after("[", "map.look().heads") == [{"call": 0, "head": 1}]
+    assert after("}", "map.look().heads") == [{"call": 1, "head": 1}]
+    assert after("{", "map.look().heads") == [{"call": 0, "head": 1}]
+    assert after("m", "map.look().pool") == "mean"
+    assert after("l", "map.look().scaling") == "linear"
+    assert after("t", "document.documentElement.dataset.theme") == "light"
+    assert after("t", "document.documentElement.dataset.theme") == "dark"
+    assert after("/", "document.activeElement.type") == "search"
+    view.page.keyboard.press("Escape")
+    assert after("e", "document.querySelector('.menu').open")
+    view.page.keyboard.press("Escape")
+    assert after("?", "document.querySelector('dialog').open")
+
+
+def test_fingers_drag_pinch_and_choose(viewing: Viewing, url: str) -> None:
+    view = viewing.open(url, "#heads=c0-h0", **PHONE)
+    driver = view.page.context.new_cdp_session(view.page)
+
+    def touch(kind: str, *points: tuple[float, float]) -> None:
+        places = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(points)]
+        driver.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
+
+    x, y = view.place(250, 400)
+    scale = view.ask("map.camera().scale")
+    touch("touchStart", (x - 20, y), (x + 20, y))
+    for spread in range(20, 81, 10):
+        touch("touchMove", (x - spread, y), (x + spread, y))
+    touch("touchEnd")
+    view.settle()
+    assert view.ask("map.camera().scale") == pytest.approx(4 * scale, rel=0.1)
+    assert view.place(250, 400) == pytest.approx((x, y), abs=8)
+    left = view.domain()[0][0]
+    touch("touchStart", (x, y))
+    for step in range(0, 41, 8):
+        touch("touchMove", (x - step, y))
+    touch("touchEnd")
+    view.settle()
+    assert view.domain()[0][0] > left
+    assert view.ask("map.look().query") is None
+    view.page.touchscreen.tap(*view.place(270, 380))
+    view.settle()
+    assert abs(view.ask("map.look().query") - 380) <= 1
+
+
+def test_searching_goes_to_rows_and_marks_them(viewing: Viewing, url: str, book: Made) -> None:
+    view = viewing.open(url)
+    view.page.keyboard.press("/")
+    view.page.keyboard.type("WORD30")
+    view.settle()
+    words = [number for number, piece in enumerate(book.pieces[0]) if "word30" in piece]
+    assert view.page.inner_text(".found") == f"1 of {len(words)}"
+    for step, token in ((0, words[0]), (1, words[1]), (-1, words[0])):
+        if step:
+            view.page.keyboard.press("Enter" if step > 0 else "ArrowUp")
+            view.settle()
+        assert view.ask("map.match()") == [token, token]
+        x, y = view.domain()
+        assert x[0] < token < x[1]
+        assert y[0] < token < y[1]
+        assert shown(book.pieces[0][token]) in view.texts()["queries"]
+        assert view.page.inner_text(".token.match.here") == shown(book.pieces[0][token])
+
+
+def test_two_heads_move_together(viewing: Viewing, url: str, book: Made) -> None:
+    view = viewing.open(url, f"#heads=c0-h0&{DEEP}")
+    view.page.click("[data-head=c1-h2]", modifiers=["Shift"])
+    view.until(lambda: view.page.locator(".card").count() == 2, "there are two maps")
+    view.settle()
+    x, y = view.place(310, 320, 1)
+    view.page.mouse.move(x, y)
+    view.page.mouse.wheel(0, -200)
+    view.settle()
+    assert view.texts(0) == view.texts(1)
+    view.page.mouse.move(*view.place(311, 322, 1))
+    view.until(lambda: "1.2" in view.readout(), "the value of the second head is read out")
+    assert view.page.locator(".cross:visible").count() == 4
+    weights = [book.weights[call][head][322, 311] for call, head in ((0, 0), (1, 2))]
+    figures = [float(value) for value in re.findall(r"\d\.\d{4}", view.readout())]
+    small = [
+        float(value.replace("−", "-")) for value in re.findall(r"\d\.\d+e−\d+", view.readout())
+    ]
+    for weight in weights:
+        assert any(abs(weight - value) < 1e-4 for value in [*figures, *small])
+    view.page.click(".card >> nth=1 >> .close")
+    view.until(lambda: view.page.locator(".card").count() == 1, "one map is closed")
+    assert view.ask("map.look().heads") == [{"call": 0, "head": 0}]
+
+
+def test_dark(viewing: Viewing, url: str) -> None:
+    view = viewing.open(url, color_scheme="dark")
+    assert view.pixels()[2, 2].max() < 40
+    left, top = view.place(500, 100)
+    assert view.pixels()[round(top), round(left)].max() < 60
+    view.page.keyboard.press("t")
+    view.settle()
+    assert view.pixels()[2, 2].min() > 200
+
+
+def test_a_link_restores_the_view(viewing: Viewing, url: str) -> None:
+    view = viewing.open(url, f"#heads=c0-h2,c1-h0&{DEEP}&colours=viridis&pool=mean&scale=linear")
+    view.page.mouse.click(*view.place(312, 325))
+    view.settle()
+    hash = view.until(
+        lambda: (found := view.page.evaluate("location.hash")) and "query=325" in found and found,
+        "the address has the row",
+    )
+    again = viewing.open(url, hash)
+    looks = [each.ask("map.look()") for each in (again, view)]
+    domains = [look.pop("domain") for look in looks]
+    assert looks[0] == looks[1]
+    for axis in ("x", "y"):
+        assert domains[0][axis] == pytest.approx(domains[1][axis], abs=0.002)
+    for name in ("x", "y", "scale"):
+        camera = [each.ask(f"map.camera().{name}") for each in (again, view)]
+        assert camera[0] == pytest.approx(camera[1], abs=0.002)
+    # And so does an address that changes.
+    again.page.evaluate("location.hash = '#heads=c1-h1&pool=max'")
+    again.until(lambda: again.ask("map.look().pool") == "max", "the new address is shown")
+    again.settle()
+    assert again.ask("map.look().heads") == [{"call": 1, "head": 1}]
+    assert again.ask("map.look().domain") is None
+
+
+def test_tokens_are_read_on_both_axes(viewing: Viewing, url: str, book: Made) -> None:
+    view = viewing.open(url, f"#{DEEP}")
+    x, y = view.domain()
+    for axis, (first, last) in (("keys", x), ("queries", y)):
+        tokens = range(max(0, int(np.floor(first))), min(600, int(np.ceil(last))))
+        assert view.texts()[axis] == [shown(book.pieces[0][token]) for token in tokens]
+        assert len(tokens) >= 30
+
+
+def test_values_are_those_of_the_matrix(viewing: Viewing, url: str, book: Made) -> None:
+    view = viewing.open(url, f"#heads=c1-h1&{DEEP}")
+    weights = book.weights[1][1]
+    for key, query in ((300, 330), (311, 312), (320, 345), (326, 326)):
+        found = view.ask(f"map.valueAt({key}, {query})")
+        assert found["tokens"] == 1
+        assert found["value"] == pytest.approx(weights[query, key], rel=1e-5, abs=1e-9)
+        view.page.mouse.move(*view.place(key, query))
+        weight = weights[query, key]
+        words = f"{weight:.4f}" if weight >= 0.001 else f"{weight:.2e}".split("e")[0]
+        view.until(lambda words=words: words in view.readout(), f"{words} is read out")
+        for token in (key, query):
+            assert f"{token:,}" in view.readout()
+            assert shown(book.pieces[0][token]) in view.readout()
+    view.page.mouse.move(*view.place(335, 320))
+    view.until(lambda: "may not look" in view.readout(), "that it may not look is read out")
+    view.page.keyboard.press("0")
+    for pool in ("max", "mean"):
+        view.settle()
+        tokens = view.ask("map.valueAt(40, 500).tokens")
+        assert tokens > 1 or view.ask("map.camera().scale") > 0.75
+        cells = pooled(weights, tokens, pool)
+        found = view.ask("map.valueAt(40, 500).value")
+        assert found == pytest.approx(cells[500 // tokens, 40 // tokens], rel=1e-3)
+        view.page.keyboard.press("m")
+
+
+def test_a_row_lights_its_keys(viewing: Viewing, url: str, book: Made) -> None:
+    view = viewing.open(url, "#heads=c1-h0")
+    view.page.click(".scroller .token >> nth=0")
+    view.settle()
+    assert view.ask("map.look().query") == 0
+    view.page.keyboard.press("Escape")
+    view.page.evaluate(f"location.hash = '#heads=c1-h0&{DEEP}'")
+    view.until(lambda: view.ask("map.look().domain !== null"), "one is there")
+    view.settle()
+    view.page.mouse.click(*view.place(305, 340))
+    view.page.wait_for_selector(".keys button")
+    row = np.nan_to_num(book.weights[1][0][340])
+    order = np.argsort(-row)[:10]
+    listed = [
+        int(item.get_attribute("data-key")) for item in view.page.query_selector_all(".keys button")
+    ]
+    assert listed[:10] == order.tolist()
+    assert shown(book.pieces[0][340]) in view.page.inner_text(".sentence")
+    assert f"{row[order[0]]:.4f}" in view.page.inner_text(".sentence")
+    lit = view.page.query_selector_all(".token.lit")
+    numbers = {int(token.get_attribute("data-token")) for token in lit}
+    assert numbers
+    assert numbers <= set(np.argsort(-row)[:64].tolist())
+    view.page.click(f".keys button[data-key='{order[2]}']")
+    view.settle()
+    x, _ = view.domain()
+    assert x[0] < order[2] < x[1]
+
+
+def test_pictures_are_saved(viewing: Viewing, url: str, tmp_path: Path, book: Made) -> None:
+    view = viewing.open(
+        url, "#heads=c0-h1,c1-h1&x=322,338&y=322,338&query=330", accept_downloads=True
+    )
+
+    def saved(kind: str) -> Path:
+        view.page.keyboard.press("e")
+        with view.page.expect_download() as download:
+            view.page.click(f"[data-format={kind}]")
+        path = tmp_path / download.value.suggested_filename
+        download.value.save_as(path)
+        return path
+
+    svg = saved("svg")
+    assert svg.name == "book-0.1-1.1.svg"
+    root = ElementTree.parse(svg).getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    words = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"<b>A book</b>", "0.1", "1.1", shown(book.pieces[0][330])} <= words
+    images = list(root.iter("{http://www.w3.org/2000/svg}image"))
+    assert images
+    assert all(image.get("href", "").startswith("data:image/png") for image in images)
+    picture = Image.open(saved("png"))
+    assert picture.size == tuple(
+        2 * round(float(root.get(side, 0))) for side in ("width", "height")
+    )
+    colours = np.asarray(picture.convert("RGB")).reshape(-1, 3)
+    assert len(np.unique(colours, axis=0)) > 100
+
+
+def test_hostile_tokens_are_words_like_any_other(viewing: Viewing, url: str) -> None:
+    view = viewing.open(url, "#heads=c0-h0&x=15,35&y=15,35&query=22")
+    words = view.texts()["queries"]
+    assert "‹RLO›gnirts desrever"[:6] in " ".join(words)
+    assert any(word.startswith("<img src") for word in words)
+    assert any(word.startswith("xxxx") and word.endswith("…") for word in words)
+    assert "↵" in words
+    view.page.mouse.move(*view.place(20, 26))
+    view.until(lambda: HOSTILE[0] in view.readout(), "the token is read out")
+    assert HOSTILE[0] in view.page.inner_text(".text-sheet")
+    assert (
+        view.page.locator("#regard img, #regard script, #regard b:has-text('A book')").count() == 0
+    )
+    assert view.page.inner_text(".recordings option:checked") == "<b>A book</b>"
+
+
+def test_a_text_that_looks_at_another(viewing: Viewing, url: str, pair: Made) -> None:
+    view = viewing.open(url, f"#recording={pair.digest}&heads=c0-h1")
+    assert view.page.locator(".scroller:visible").count() == 2
+    value = view.ask("map.valueAt(30, 200)")
+    cells = pooled(pair.weights[0][1], value["tokens"], "max")
+    expected = cells[200 // value["tokens"], 30 // value["tokens"]]
+    assert value["value"] == pytest.approx(expected, rel=1e-3)
+    view.page.keyboard.press("/")
+    view.page.keyboard.type("t250")
+    view.settle()
+    _, y = view.domain()
+    assert y[0] < 250 < y[1]
+    assert "t250" in view.texts()["queries"]
+
+
+def test_another_recording_is_chosen(viewing: Viewing, url: str, book: Made, pair: Made) -> None:
+    view = viewing.open(url)
+    view.page.select_option(".recordings", pair.digest)
+    view.until(
+        lambda: view.ask(f"map?.look().recording === '{pair.digest}' && map.firstPicture"),
+        "the other recording is shown",
+    )
+    assert view.page.inner_text(".titles .about") == "toy · 40 + 300 tokens"
+
+
+@pytest.mark.parametrize("size", [(900, 640), (390, 844), (1440, 900)])
+def test_everything_fits(viewing: Viewing, url: str, size: tuple[int, int]) -> None:
+    width, height = size
+    view = viewing.open(url, "#query=100", viewport={"width": width, "height": height})
+    assert view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert view.page.evaluate("document.documentElement.scrollHeight <= innerHeight")
+    for selector in (".top-bar", ".glass", ".map-legend"):
+        box = view.page.locator(selector).first.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+        assert box["y"] + box["height"] <= height
+    glass = view.page.locator(".glass").bounding_box()
+    assert glass["height"] > 0.4 * height
+
+
+def test_a_published_folder_needs_no_server(viewing: Viewing, book: Made, tmp_path: Path) -> None:
+    folder = publish(book.recording, tmp_path / "site", heads=["0.1"], depth=1, progress=False)
+    with files_served(folder) as url:
+        view = viewing.open(url)
+        assert view.ask("map.look().heads") == [{"call": 0, "head": 1}]
+        assert view.page.locator(".thumb:disabled").count() > 0
+        view.page.mouse.click(*view.place(100, 400))
+        view.page.wait_for_selector(".keys button")
+        view.page.mouse.move(*view.place(100, 400))
+        view.page.keyboard.press("d")
+        view.settle()
+        # Deeper than what was published, cells stay those of the last level.
+        assert view.ask("map.valueAt(100, 400).tokens") == 2
+        assert shown(book.pieces[0][400]) in view.texts()["queries"]
+        assert view.page.locator("[role=alert]:visible").count() == 0
+
+
+def test_a_server_that_dies_is_told_of(viewing: Viewing, book: Made) -> None:
+    with served(book.recording, static=assets()) as running:
+        view = viewing.open(running.url)
+    view.page.keyboard.press("]")
+    alert = view.page.wait_for_selector("[role=alert]:visible")
+    assert "regard map" in alert.inner_text()
+    assert view.page.locator(".card").count() == 1
+    viewing.complaints[:] = [each for each in viewing.complaints if "ERR_CONNECTION" not in each]
+
+
+def test_nothing_there_is_said(viewing: Viewing, browser: Any) -> None:
+    with served(static=assets()) as running:
+        view = viewing.open(running.url, wait=False)
+        words = view.page.wait_for_selector("[role=alert]").inner_text()
+    assert "no recording" in words

@@ -1,0 +1,133 @@
+"""`regard map` as a process of its own: its link, its end, and what is said if it can't begin."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from regard.server.serve import link, listening
+from tests.server.made import Made
+
+COMMAND = [sys.executable, "-c", "from regard.cli import main; main()", "map"]
+PATIENCE = 60.0
+
+
+@contextmanager
+def process(*arguments: object) -> Generator[tuple[subprocess.Popen[str], str]]:
+    """Run the command without a browser; yield it and its link."""
+    command = [*COMMAND, *map(str, arguments), "--no-open"]
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert running.stdout is not None
+        yield running, running.stdout.readline().strip()
+    finally:
+        if running.poll() is None:
+            running.kill()
+        running.communicate()
+
+
+def interrupted(running: subprocess.Popen[str]) -> tuple[int, str]:
+    """Press Ctrl-C, which reaches all of a group; return the exit code and what was complained."""
+    os.killpg(running.pid, signal.SIGINT)
+    _, complaints = running.communicate(timeout=PATIENCE)
+    return running.returncode, complaints
+
+
+def test_it_runs_until_ctrl_c(book: Made) -> None:
+    with process(book.path) as (running, where):
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", where)
+        found = httpx.get(f"{where}recordings.json", trust_env=False).json()
+        assert [one["digest"] for one in found["recordings"]] == [book.digest]
+        assert "map.js" in httpx.get(where, trust_env=False).text
+        code, complaints = interrupted(running)
+    assert code == 0
+    assert complaints == "Ctrl-C ends it\n"
+
+
+def test_it_stops_while_it_is_asked(book: Made) -> None:
+    """Ctrl-C with many requests under way: they end, in whatever way, and so does the server."""
+    with process(book.path) as (running, where):
+        paths = [
+            f"{where}data/{book.digest}/tiles/c{call}-h{head}-{pool}/2/{x}/{y}.bin"
+            for call in range(2)
+            for head in range(3)
+            for pool in ("mean", "max")
+            for x in range(3)
+            for y in range(3)
+        ]
+        statuses: list[int] = []
+
+        def ask(some: list[str]) -> None:
+            with httpx.Client(timeout=PATIENCE, trust_env=False) as client:
+                for path in some:
+                    try:
+                        statuses.append(client.get(path).status_code)
+                    except httpx.HTTPError:
+                        return
+
+        askers = [threading.Thread(target=ask, args=(paths[start::8],)) for start in range(8)]
+        for asker in askers:
+            asker.start()
+        while not statuses:
+            time.sleep(0.01)
+        start = time.perf_counter()
+        code, complaints = interrupted(running)
+        took = time.perf_counter() - start
+        for asker in askers:
+            asker.join(PATIENCE)
+    assert code == 0
+    assert "Traceback" not in complaints
+    assert took < 10
+    assert set(statuses) <= {200, 503}
+
+
+def test_two_recordings(book: Made, pair: Made) -> None:
+    with process(book.path, pair.path) as (_, where):
+        found = httpx.get(f"{where}recordings.json", trust_env=False).json()
+        assert [one["name"] for one in found["recordings"]] == ["book", "pair"]
+
+
+def test_open_to_others_only_by_a_secret(book: Made) -> None:
+    with process(book.path, "--host", "0.0.0.0") as (_, where):
+        found = re.fullmatch(r"http://([^:/]+):(\d+)/\?token=([\w-]{40,})", where)
+        assert found is not None
+        url = f"http://127.0.0.1:{found[2]}"
+        with httpx.Client(base_url=url, trust_env=False) as client:
+            assert client.get("/recordings.json").status_code == 403
+            assert client.get("/", params={"token": found[3]}).status_code == 200
+            headers = {"Host": f"{found[1]}:{found[2]}"}
+            assert client.get("/recordings.json", headers=headers).status_code == 200
+
+
+def test_the_next_port_is_taken_if_one_is_in_use() -> None:
+    with listening("127.0.0.1", None) as first:
+        first.listen()
+        with listening("127.0.0.1", None) as second:
+            assert second.getsockname()[1] != first.getsockname()[1]
+        taken = first.getsockname()[1]
+        with pytest.raises(OSError, match=f"port {taken} is taken: choose another with --port"):
+            listening("127.0.0.1", taken)
+
+
+def test_an_address_that_is_not_ours() -> None:
+    with pytest.raises(OSError, match=r"can't listen at 192\.0\.2\.1"):
+        listening("192.0.2.1", 0)
+    with pytest.raises(OSError, match=r"can't listen at no\.such\.host\.invalid"):
+        listening("no.such.host.invalid", 0)
+
+
+def test_links() -> None:
+    assert link("127.0.0.1", 8080) == "http://127.0.0.1:8080/"
+    assert link("::1", 80) == "http://[::1]:80/"
+    assert link("0.0.0.0", 80, "abc") == f"http://{socket.gethostname()}:80/?token=abc"

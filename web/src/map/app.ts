@@ -1,0 +1,296 @@
+import { ThemeChoice } from "../colours/theme";
+import { AddressBar } from "../look/address-bar";
+import { axisColours } from "./colours/axis-colours";
+import { mapPaintwork, thumbPaintwork } from "./colours/paintworks";
+import { rangeOf } from "./colours/range";
+import { ChosenRow } from "./data/chosen-row";
+import type { HeadRef, RecordingEntry } from "./data/contract";
+import { type HeadFacts, knownFacts, sameHead } from "./data/heads";
+import { getFrom, Loader } from "./data/loader";
+import type { Match } from "./data/search";
+import type { Site } from "./data/site";
+import { Texts } from "./data/texts";
+import { axesOf } from "./engine/axes";
+import type { AxisText, Paintwork } from "./engine/scene";
+import { legendWords, saveView } from "./export/save-view";
+import { hookForTests } from "./hook";
+import type { Domain } from "./look/camera";
+import { firstHead } from "./look/first-head";
+import { Jumps } from "./look/jumps";
+import { listenToKeys } from "./look/keys";
+import { fromAddress, type Look, MOST_MAPS, recordingIn, toAddress, usualLook } from "./look/look";
+import { Searching } from "./look/searching";
+import { nextHead, nextLayer } from "./look/steps";
+import { Alert } from "./parts/alert";
+import type { Pointed } from "./parts/card";
+import { Shell } from "./shell";
+
+/** The first picture is waited for, but not for ever. */
+const PATIENCE = 2500;
+
+/** The map of one recording: holds what is looked at, and shows it in all parts. */
+export class MapApp {
+  readonly #info;
+  readonly #usual: Look;
+  #look: Look;
+  #paintwork: Paintwork;
+  #pointed: Pointed | null = null;
+  #begun = false;
+  readonly #texts: Texts;
+  readonly #searching = new Searching();
+  readonly #address = new AddressBar();
+  readonly #chosen: ChosenRow;
+  readonly #theme: ThemeChoice;
+  readonly #alert: Alert;
+  readonly #shell: Shell;
+  readonly #jumps: Jumps;
+
+  constructor(root: HTMLElement, site: Site, recordings: readonly RecordingEntry[]) {
+    const info = site.info;
+    this.#info = info;
+    this.#usual = usualLook(info);
+    this.#look = { ...this.#usual, ...fromAddress(this.#address.read(), info) };
+    this.#chosen = new ChosenRow(site);
+    this.#texts = new Texts(site);
+    this.#theme = new ThemeChoice(() => this.#repaint());
+    this.#paintwork = mapPaintwork(this.#look, this.#theme.dark);
+    const loader = new Loader(getFrom(site.root), (trouble) => {
+      this.#alert.show(trouble ? trouble.message : null);
+    });
+    this.#alert = new Alert(() => {
+      loader.retry();
+      this.#showTexts();
+      this.#readRow();
+    });
+    this.#shell = new Shell(root, site, recordings, loader, this.#alert.element, {
+      moved: (domain) => this.#moved(domain),
+      pointed: (at) => this.#point(at),
+      complete: () => this.#complete(),
+      axes: (facts) => this.#axes(facts),
+      pool: (pool) => this.#change({ pool }),
+      scaling: (scaling) => this.#change({ scaling }),
+      palette: (palette) => this.#change({ palette }),
+      theme: () => this.#theme.next(),
+      save: (format) => this.#alert.trying(this.#save(format)),
+      head: (ref, beside) => this.#chooseHead(ref, beside),
+      closeMap: (index) => this.#setHeads(this.#look.heads.filter((_, each) => each !== index)),
+      row: (at) => this.#choose(Math.floor(at.query), true),
+      token: (token) => {
+        this.#choose(token, false);
+        this.#jumps.toRow(token);
+      },
+      key: (key) => this.#jumps.toPair(key, this.#look.query),
+      letGo: () => this.#choose(null, false),
+      find: (words) => this.#showMatch(this.#searching.find(words, this.#look.query ?? 0)),
+      step: (by) => this.#showMatch(this.#searching.step(by)),
+    });
+    this.#jumps = new Jumps(this.#shell.stage.pilot);
+    this.#start();
+  }
+
+  #start(): void {
+    const { layout, bar, stage } = this.#shell;
+    layout.start();
+    bar.showTheme(this.#theme.theme);
+    stage.pilot.goTo(this.#look.domain, false);
+    this.#show();
+    setTimeout(() => this.#begin(), PATIENCE);
+    this.#address.listen((hash) => {
+      const digest = recordingIn(hash);
+      if (digest && digest !== this.#info.digest) location.reload();
+      else this.#restore(hash);
+    });
+    this.#listen();
+    hookForTests(stage, this.#searching, this.#chosen, () => this.#look);
+  }
+
+  /** The first picture is there: now what it did not need, the text and the small maps. */
+  #begin(): void {
+    if (this.#begun) return;
+    this.#begun = true;
+    this.#showTexts();
+    this.#shell.heads.start(thumbPaintwork(this.#look, this.#theme.dark));
+    if (this.#look.query !== null) this.#readRow();
+  }
+
+  #complete(): void {
+    this.#begin();
+    if (this.#pointed) this.#point(this.#pointed);
+  }
+
+  /** The head that the text and the keys are about. */
+  get #first(): HeadRef {
+    return this.#look.heads[0] ?? firstHead(this.#info);
+  }
+
+  get #facts(): HeadFacts {
+    return knownFacts(this.#info, this.#first);
+  }
+
+  /** Show the texts of the head, as soon as they are here. */
+  #showTexts(): void {
+    const { call } = this.#facts;
+    const [queries, keys] = [this.#texts.get(call.queryText), this.#texts.get(call.keyText)];
+    if (!queries || !keys) {
+      if (this.#begun) this.#alert.trying(this.#texts.load(call).then(() => this.#showTexts()));
+      return;
+    }
+    this.#shell.text.setTexts(queries, keys);
+    this.#searching.setText(queries.pieces);
+    this.#showMarks();
+    if (this.#look.query !== null) this.#shell.text.reveal(this.#look.query);
+  }
+
+  #axes(facts: HeadFacts): { keys: AxisText; queries: AxisText } {
+    const { matches, here } = this.#searching;
+    const { row } = this.#chosen;
+    const searched = this.#facts.call.queryText;
+    const marked = { query: this.#look.query, row, matches, here, searched };
+    return axesOf(this.#info, facts, this.#texts.pieces, marked);
+  }
+
+  #change(change: Partial<Look>): void {
+    const before = this.#look;
+    this.#look = { ...before, ...change };
+    const { palette, scaling, pool } = this.#look;
+    const thumbs = palette !== before.palette || scaling !== before.scaling;
+    if (thumbs || pool !== before.pool) this.#paintAnew(thumbs);
+    this.#show();
+  }
+
+  #repaint(): void {
+    this.#paintAnew(true);
+    this.#shell.bar.showTheme(this.#theme.theme);
+    this.#show();
+  }
+
+  #paintAnew(thumbs: boolean): void {
+    const { dark } = this.#theme;
+    this.#paintwork = mapPaintwork(this.#look, dark);
+    if (thumbs && this.#begun) this.#shell.heads.start(thumbPaintwork(this.#look, dark));
+  }
+
+  #show(): void {
+    const { heads, pool, scaling, palette, query } = this.#look;
+    const colours = axisColours(this.#theme.dark);
+    this.#shell.stage.show({ heads, pool, paintwork: this.#paintwork, colours, query });
+    this.#shell.heads.show(heads);
+    this.#shell.bar.show(pool, scaling, palette);
+    this.#showLegend();
+    this.#address.write(toAddress(this.#look));
+  }
+
+  #showLegend(): void {
+    const { palette, pool, scaling } = this.#look;
+    const tokens = this.#shell.stage.tokensPerCell;
+    const range = rangeOf(pool, scaling, tokens);
+    this.#shell.legend.show(palette, this.#theme.dark, range, legendWords(pool, tokens));
+  }
+
+  #showMarks(): void {
+    const { text, search, stage } = this.#shell;
+    const { matches, here, at, more } = this.#searching;
+    const { query } = this.#look;
+    const { row } = this.#chosen;
+    text.choose(query === null ? null : { query, row }, this.#facts.name);
+    text.mark(matches, here);
+    search.show(matches.length, at, more);
+    stage.axesChanged();
+  }
+
+  #showMatch(here: Match | null): void {
+    this.#showMarks();
+    if (!here) return;
+    this.#shell.text.reveal(here[0]);
+    const { queryText, keyText } = this.#facts.call;
+    this.#jumps.toMatch(here, queryText === keyText);
+  }
+
+  #moved(domain: Domain | null): void {
+    this.#look = { ...this.#look, domain };
+    this.#showLegend();
+    this.#address.write(toAddress(this.#look));
+  }
+
+  #point(at: Pointed | null): void {
+    const { readout, stage } = this.#shell;
+    this.#pointed = at;
+    if (!at) {
+      readout.clear();
+      return;
+    }
+    const { queryText, keyText } = this.#facts.call;
+    const place = (text: number, where: number) => {
+      return { position: Math.floor(where), pieces: this.#texts.pieces.get(text) ?? [] };
+    };
+    const [query, key] = [place(queryText, at.query), place(keyText, at.key)];
+    readout.show(query, key, stage.readings(at), this.#look.pool);
+  }
+
+  #setHeads(heads: readonly HeadRef[]): void {
+    if (!heads[0]) return;
+    const other = !sameHead(heads[0], this.#first);
+    this.#change({ heads });
+    if (!other) return;
+    this.#showTexts();
+    this.#readRow();
+  }
+
+  /** Show a head instead of the first, or beside all that are shown. */
+  #chooseHead(ref: HeadRef, beside: boolean): void {
+    const { heads } = this.#look;
+    const isOther = (head: HeadRef): boolean => !sameHead(head, ref);
+    if (!beside) this.#setHeads([ref, ...heads.slice(1).filter(isOther)]);
+    else if (heads.every(isOther)) this.#setHeads([...heads.slice(0, MOST_MAPS - 1), ref]);
+  }
+
+  #choose(query: number | null, revealing: boolean): void {
+    this.#change({ query });
+    this.#readRow(revealing);
+  }
+
+  /** Read where the chosen query looks, and scroll the text to it, unless one came from there. */
+  #readRow(revealing = true): void {
+    const { query } = this.#look;
+    const show = (): void => {
+      this.#showMarks();
+      if (revealing && query !== null) this.#shell.text.reveal(query);
+    };
+    const reading = this.#chosen.read(this.#first, query);
+    show();
+    // The keys that are listed then take room from the text.
+    this.#alert.trying(reading.then((fresh) => fresh && show()));
+  }
+
+  #restore(hash: string): void {
+    const look = { ...this.#usual, ...fromAddress(hash, this.#info) };
+    this.#setHeads(look.heads);
+    this.#change(look);
+    this.#shell.stage.pilot.goTo(look.domain, true);
+    this.#readRow();
+  }
+
+  #save(format: "png" | "svg"): Promise<void> {
+    return saveView(this.#shell.stage, this.#info, this.#look, this.#theme.dark, format);
+  }
+
+  #listen(): void {
+    const { stage, search, bar, help } = this.#shell;
+    const show = (next: HeadRef): void => this.#chooseHead(next, false);
+    listenToKeys({
+      zoom: (factor) => stage.pilot.zoom(factor, [0, 0], true),
+      pan: (x, y) => this.#jumps.step(x, y),
+      whole: () => stage.pilot.goTo(null, true),
+      deepest: () => this.#jumps.deepest(this.#pointed, this.#facts.causal),
+      head: (by) => show(nextHead(this.#info, this.#first, by)),
+      layer: (by) => show(nextLayer(this.#info, this.#first, by)),
+      pool: () => this.#change({ pool: this.#look.pool === "max" ? "mean" : "max" }),
+      scaling: () => this.#change({ scaling: this.#look.scaling === "log" ? "linear" : "log" }),
+      theme: () => this.#theme.next(),
+      search: () => search.focus(),
+      exporting: () => bar.openExport(),
+      letGo: () => this.#choose(null, false),
+      help: () => help.toggle(),
+    });
+  }
+}

@@ -1,0 +1,42 @@
+import type { Pool } from "../data/contract";
+
+export type Scaling = "log" | "linear";
+
+/** Which weights the first and the last colour of a scale stand for. */
+export interface ValueRange {
+  readonly scaling: Scaling;
+  readonly low: number;
+  readonly high: number;
+}
+
+const DECADES = 5;
+
+/**
+ * The range of a level. It does not depend on what is seen, so that heads can be compared.
+ *
+ * The weights of a row add up to 1. So the largest weight in a cell can be 1, while the mean of a
+ * cell of b × b pairs is at most 1 / b.
+ */
+export function rangeOf(pool: Pool, scaling: Scaling, tokensPerCell: number): ValueRange {
+  const high = pool === "max" ? 1 : 1 / tokensPerCell;
+  return { scaling, low: scaling === "log" ? high / 10 ** DECADES : 0, high };
+}
+
+/** Where in a range a value stands, 0 … 1. */
+export function shareOf(range: ValueRange, value: number): number {
+  if (range.scaling === "linear") return clamp((value - range.low) / (range.high - range.low));
+  if (!(value > range.low)) return 0;
+  return clamp(Math.log(value / range.low) / Math.log(range.high / range.low));
+}
+
+function clamp(share: number): number {
+  return Math.max(0, Math.min(1, share));
+}
+
+/** Values that a legend names. */
+export function legendTicks(range: ValueRange): number[] {
+  if (range.scaling === "linear") return [0, range.high / 2, range.high];
+  const ticks: number[] = [];
+  for (let power = -DECADES; power <= 0; power++) ticks.push(range.high * 10 ** power);
+  return ticks;
+}

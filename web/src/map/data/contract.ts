@@ -1,0 +1,95 @@
+// What the server, or a published folder, says of its recordings. web/README.md has the layout.
+
+/** A head, the mean over the heads of a call, or the mean over everything. */
+export interface HeadRef {
+  readonly call: number | "all";
+  readonly head: number | "mean";
+}
+
+export type Pool = "mean" | "max";
+
+export interface RecordingEntry {
+  readonly name: string;
+  readonly digest: string;
+  readonly title: string;
+  readonly model: string;
+  readonly tokens: number;
+}
+
+export interface Recordings {
+  readonly version: number;
+  readonly live: boolean;
+  readonly recordings: readonly RecordingEntry[];
+}
+
+export interface Measure {
+  readonly name: string;
+  readonly title: string;
+  readonly unit: string;
+  readonly about: string;
+}
+
+export interface Call {
+  readonly call: number;
+  readonly layer: string;
+  /** The stack that it belongs to, "" where there is only one. */
+  readonly group: string;
+  readonly module: string;
+  readonly queries: number;
+  readonly keys: number;
+  readonly queryText: number;
+  readonly keyText: number;
+  readonly heads: number;
+  readonly maxZoom: number;
+  readonly causal: boolean;
+  readonly measures: Readonly<Record<string, readonly (number | null)[]>>;
+}
+
+export interface Section {
+  readonly text: number;
+  readonly token: number;
+  readonly title: string;
+}
+
+export interface Published {
+  readonly heads: readonly (readonly [string, string])[];
+  readonly maxZoom: number;
+  readonly pools: readonly Pool[];
+}
+
+export interface Info {
+  readonly version: number;
+  readonly live: boolean;
+  readonly name: string;
+  readonly title: string;
+  readonly digest: string;
+  readonly about: {
+    readonly model: string;
+    readonly date: string;
+    readonly dtype: string;
+    readonly error: number;
+  };
+  readonly tileSize: number;
+  readonly rowBlock: number;
+  readonly texts: readonly { readonly name: string; readonly tokens: number }[];
+  readonly sections: readonly Section[];
+  readonly measures: readonly Measure[];
+  readonly calls: readonly Call[];
+  readonly all: { readonly maxZoom: number; readonly fullZoom: number } | null;
+  readonly published: Published | null;
+}
+
+/** The strongest keys of a query, by descending weight. */
+export interface Row {
+  readonly keys: readonly number[];
+  readonly weights: readonly number[];
+  /** The weight on keys that are not listed. */
+  readonly rest: number;
+}
+
+export interface RowBlock {
+  readonly first: number;
+  readonly rows: readonly Row[];
+}
+
+export const TILE = 256;

@@ -1,0 +1,152 @@
+import { Recent } from "../../look/recent";
+import { unpackFloats } from "./site";
+import { ask, SiteTrouble } from "./trouble";
+
+/** So many requests run at once; browsers open no more to one host. */
+const AT_ONCE = 6;
+/** After a failure, wait so long before the same is asked for again. */
+const PATIENCE = 3;
+/** About 100 MB of decoded tiles. */
+const KEPT = 400;
+
+export type Get = (path: string, signal: AbortSignal) => Promise<Float32Array>;
+export type Arrived = (path: string, values: Float32Array) => void;
+
+/** Something that needs tiles, and says at each time which. */
+export class Feed {
+  wanted: readonly string[] = [];
+  /** When it last said what it wants: the newest is served first. */
+  turn = 0;
+
+  constructor(
+    readonly arrived: Arrived,
+    private readonly loader: Loader,
+  ) {}
+
+  /** Ask for these and for nothing else: what was wanted before is given up. */
+  want(paths: readonly string[]): void {
+    this.wanted = paths;
+    this.loader.wants(this);
+  }
+
+  close(): void {
+    this.want([]);
+    this.loader.forget(this);
+  }
+}
+
+/** Gets tiles: what is wanted newest first, a few at a time, never twice, and nothing unwanted. */
+export class Loader {
+  readonly #feeds = new Set<Feed>();
+  readonly #running = new Map<string, AbortController>();
+  readonly #resting = new Map<string, number>();
+  readonly #kept = new Recent<string, Float32Array>(KEPT);
+  #turns = 0;
+  #waiting: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(
+    private readonly get: Get,
+    /** Told of each failure, and with null when things go well again. */
+    private readonly report: (trouble: SiteTrouble | null) => void,
+    private readonly now: () => number = () => performance.now(),
+  ) {}
+
+  feed(arrived: Arrived): Feed {
+    const feed = new Feed(arrived, this);
+    this.#feeds.add(feed);
+    return feed;
+  }
+
+  forget(feed: Feed): void {
+    this.#feeds.delete(feed);
+  }
+
+  /** A tile that is here already. */
+  peek(path: string): Float32Array | undefined {
+    return this.#kept.get(path);
+  }
+
+  get running(): number {
+    return this.#running.size;
+  }
+
+  wants(feed: Feed): void {
+    feed.turn = ++this.#turns;
+    const wanted = this.#wanted();
+    for (const [path, controller] of this.#running) {
+      if (wanted.has(path)) continue;
+      controller.abort();
+      this.#running.delete(path);
+    }
+    this.#pump();
+  }
+
+  /** Ask for everything again that failed, now. */
+  retry(): void {
+    this.#resting.clear();
+    this.#pump();
+  }
+
+  #wanted(): Set<string> {
+    return new Set([...this.#feeds].flatMap((feed) => feed.wanted));
+  }
+
+  #pump(): void {
+    while (this.#running.size < AT_ONCE) {
+      const path = this.#next();
+      if (path === undefined) return;
+      void this.#run(path);
+    }
+  }
+
+  #next(): string | undefined {
+    const feeds = [...this.#feeds].sort((one, other) => other.turn - one.turn);
+    for (const feed of feeds) {
+      for (const path of feed.wanted) {
+        if (this.#running.has(path) || this.#kept.get(path)) continue;
+        if ((this.#resting.get(path) ?? 0) > this.now()) continue;
+        return path;
+      }
+    }
+    return undefined;
+  }
+
+  async #run(path: string): Promise<void> {
+    const controller = new AbortController();
+    this.#running.set(path, controller);
+    try {
+      const values = await this.get(path, controller.signal);
+      if (controller.signal.aborted) return;
+      this.#kept.set(path, values);
+      this.#resting.delete(path);
+      this.report(null);
+      for (const feed of this.#feeds) {
+        if (feed.wanted.includes(path)) feed.arrived(path, values);
+      }
+    } catch (error) {
+      if (!controller.signal.aborted) this.#rest(path, error);
+    } finally {
+      if (this.#running.get(path) === controller) this.#running.delete(path);
+      this.#pump();
+    }
+  }
+
+  /** A path that failed waits; a busy server says for how long. */
+  #rest(path: string, error: unknown): void {
+    const trouble =
+      error instanceof SiteTrouble
+        ? error
+        : new SiteTrouble("A tile came damaged. It will be asked for again.", true);
+    const seconds = trouble.waiting ? (trouble.retryAfter ?? PATIENCE) : Number.POSITIVE_INFINITY;
+    this.#resting.set(path, this.now() + 1000 * seconds);
+    if (trouble.retryAfter === null) this.report(trouble);
+    if (!trouble.waiting) return;
+    clearTimeout(this.#waiting);
+    this.#waiting = setTimeout(() => this.#pump(), 1000 * seconds + 20);
+  }
+}
+
+/** The usual way to a tile. */
+export function getFrom(root: string): Get {
+  return async (path, signal) => unpackFloats(await ask(`${root}/${path}`, signal));
+}

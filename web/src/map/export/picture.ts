@@ -1,0 +1,147 @@
+import { type Palette, stopsOf } from "../colours/palettes";
+import { legendTicks, shareOf, type ValueRange } from "../colours/range";
+import type { HeadView } from "../engine/head-view";
+import { SvgPen } from "../engine/pen";
+import { tickName } from "../parts/legend";
+
+/** A map of the picture: its title, its view, and where its element stands. */
+export interface Pictured {
+  readonly title: string;
+  readonly view: HeadView;
+  readonly left: number;
+  readonly top: number;
+  readonly width: number;
+  readonly height: number;
+  /** The chosen row, from the top of the map, and its height. */
+  readonly row: readonly [number, number] | null;
+}
+
+export interface PictureLook {
+  readonly title: string;
+  readonly about: string;
+  readonly palette: Palette;
+  readonly dark: boolean;
+  readonly range: ValueRange;
+  readonly legend: string;
+  readonly ink: string;
+  readonly muted: string;
+  readonly paper: string;
+  readonly forbidden: string;
+  readonly stroke: string;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+const MARGIN = 20;
+const HEADING = 52;
+const FOOT = 62;
+
+/** What is seen, as one SVG that needs nothing but itself. */
+export function pictureOf(maps: readonly Pictured[], look: PictureLook): SVGSVGElement {
+  const left = Math.min(...maps.map((map) => map.left));
+  const top = Math.min(...maps.map((map) => map.top));
+  const width = Math.max(...maps.map((map) => map.left + map.width)) - left + 2 * MARGIN;
+  const height = Math.max(...maps.map((map) => map.top + map.height)) - top + HEADING + FOOT;
+  const svg = make("svg", { width, height, viewBox: `0 0 ${width} ${height}` }) as SVGSVGElement;
+  svg.append(make("rect", { width, height, fill: look.paper }));
+  const words = new SvgPen();
+  const small = { size: 12, colour: look.muted, align: "left" } as const;
+  words.text(look.title, MARGIN, 22, { size: 16, colour: look.ink, align: "left", bold: true });
+  words.text(look.about, MARGIN, 40, small);
+  svg.append(words.group);
+  for (const [index, map] of maps.entries()) {
+    const group = make("g", {
+      transform: `translate(${map.left - left + MARGIN},${map.top - top + HEADING})`,
+    });
+    group.append(...partsOf(map, look, `map-${index}`));
+    svg.append(group);
+  }
+  svg.append(legendOf(look, height));
+  return svg;
+}
+
+function partsOf(map: Pictured, look: PictureLook, id: string): SVGElement[] {
+  const tracks = map.view.tracks();
+  if (!tracks) return [];
+  const { facts } = map.view.scene;
+  const { heat } = tracks;
+  const title = new SvgPen();
+  title.text(map.title, 8, 12, { size: 14, colour: look.ink, align: "left", bold: true });
+  const parts: SVGElement[] = [title.group];
+  const [x, y] = heat.position;
+  const [width, height] = heat.dimensions;
+  const clipped = clip(`${id}-map`, x, y, width, height);
+  const inner = make("g", { transform: `translate(${x},${y})` });
+  const [left, top] = [heat._xScale(0), heat._yScale(0)];
+  inner.append(
+    make("rect", {
+      x: left,
+      y: top,
+      width: heat._xScale(facts.keys) - left,
+      height: heat._yScale(facts.queries) - top,
+      fill: look.forbidden,
+    }),
+  );
+  for (const picture of heat.pictures()) {
+    inner.append(
+      make("image", {
+        x: picture.x,
+        y: picture.y,
+        width: picture.width,
+        height: picture.height,
+        href: picture.canvas.toDataURL(),
+        preserveAspectRatio: "none",
+        style: "image-rendering: pixelated",
+      }),
+    );
+  }
+  if (map.row) {
+    const [start, thick] = map.row;
+    inner.append(
+      make("rect", { x: 0, y: start, width, height: thick, fill: "none", stroke: look.stroke }),
+    );
+  }
+  clipped.group.append(inner);
+  parts.push(...clipped.parts);
+  for (const [index, track] of [...tracks.axes, ...tracks.lines].entries()) {
+    const [trackX, trackY] = track.position;
+    const { parts: around, group } = clip(`${id}-${index}`, trackX, trackY, ...track.dimensions);
+    const moved = make("g", { transform: `translate(${trackX},${trackY})` });
+    moved.append(track.exported());
+    group.append(moved);
+    parts.push(...around);
+  }
+  return parts;
+}
+
+function clip(id: string, x: number, y: number, width: number, height: number) {
+  const path = make("clipPath", { id });
+  path.append(make("rect", { x, y, width, height }));
+  const group = make("g", { "clip-path": `url(#${id})` });
+  return { parts: [path, group], group };
+}
+
+function legendOf(look: PictureLook, height: number): SVGElement {
+  const pen = new SvgPen();
+  const [x, y, width] = [MARGIN + 4, height - 42, 240];
+  const stops = stopsOf(look.palette, look.dark);
+  const gradient = make("linearGradient", { id: "legend" });
+  for (const [index, colour] of stops.entries()) {
+    gradient.append(make("stop", { offset: index / (stops.length - 1), "stop-color": colour }));
+  }
+  const bar = make("rect", { x, y, width, height: 10, fill: "url(#legend)", stroke: look.muted });
+  bar.setAttribute("stroke-width", "0.5");
+  for (const tick of legendTicks(look.range)) {
+    const place = x + width * shareOf(look.range, tick);
+    pen.text(tickName(tick), place, y + 20, { size: 11, colour: look.muted, align: "center" });
+  }
+  pen.text(look.legend, x + width + 20, y + 5, { size: 11, colour: look.muted, align: "left" });
+  const group = make("g", {});
+  group.append(gradient, bar, pen.group);
+  return group;
+}
+
+function make(name: string, attributes: Readonly<Record<string, string | number>>): SVGElement {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, String(value));
+  return made;
+}

@@ -1,0 +1,260 @@
+import { element } from "../../dom/element";
+import type { Call, HeadRef, Info, Measure } from "../data/contract";
+import { headKey, isThere, nameOfCall, sameHead } from "../data/heads";
+import type { Paintwork } from "../engine/scene";
+import { measureName } from "./figures";
+import { paintThumb } from "./thumb";
+
+export interface HeadPanelEvents {
+  readonly choose: (ref: HeadRef, beside: boolean) => void;
+  readonly thumbs: (call: number) => Promise<Float32Array>;
+}
+
+const LAYERS = "";
+
+/** All heads: layers down and heads across as small maps, or sorted by a measure. */
+export class HeadPanel {
+  readonly element: HTMLElement;
+  readonly #body = element("div", { class: "heads-body" });
+  readonly #sort: HTMLSelectElement;
+  readonly #add: HTMLButtonElement;
+  readonly #about = element("p", { class: "small-print" });
+  #cells = new Map<string, HTMLElement>();
+  #shown: readonly HeadRef[] = [];
+  #paintwork: Paintwork | null = null;
+  #watcher: IntersectionObserver | null = null;
+
+  constructor(
+    private readonly info: Info,
+    private readonly events: HeadPanelEvents,
+  ) {
+    this.#sort = element(
+      "select",
+      { id: "sorted-by" },
+      element("option", { value: LAYERS }, "layers"),
+      ...info.measures.map(({ name, title }) => element("option", { value: name }, title)),
+    );
+    this.#sort.addEventListener("change", () => this.#build());
+    this.#add = element(
+      "button",
+      {
+        type: "button",
+        class: "plain add",
+        "aria-pressed": "false",
+        "aria-label": "Add beside",
+        title: "Show the next head that is chosen beside the others (or choose it with Shift)",
+      },
+      "+",
+      element("span", { class: "roomy" }, " beside"),
+    );
+    this.#add.addEventListener("click", () => this.#setAdding(!this.#adding));
+    this.element = element(
+      "section",
+      { class: "panel heads", "aria-label": "Heads" },
+      element(
+        "div",
+        { class: "panel-head" },
+        element("label", { class: "choice", for: "sorted-by" }, "Heads by ", this.#sort),
+        this.#add,
+      ),
+      this.#about,
+      this.#body,
+    );
+    this.#listen();
+  }
+
+  /** Small maps are painted, and fetched, only once they are asked for and in sight. */
+  start(paintwork: Paintwork): void {
+    this.#paintwork = paintwork;
+    this.#build();
+  }
+
+  show(heads: readonly HeadRef[]): void {
+    const moved = !this.#shown[0] || !heads[0] || !sameHead(this.#shown[0], heads[0]);
+    this.#shown = heads;
+    const keys = heads.map(headKey);
+    for (const [key, cell] of this.#cells) {
+      const place = keys.indexOf(key);
+      cell.setAttribute("aria-selected", String(place >= 0));
+      cell.classList.toggle("beside", place > 0);
+      cell.tabIndex = place === 0 ? 0 : -1;
+    }
+    const first = this.#cells.get(keys[0] ?? "");
+    if (!first) this.#cells.values().next().value?.setAttribute("tabindex", "0");
+    if (moved) first?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+
+  get #adding(): boolean {
+    return this.#add.getAttribute("aria-pressed") === "true";
+  }
+
+  #setAdding(adding: boolean): void {
+    this.#add.setAttribute("aria-pressed", String(adding));
+  }
+
+  #build(): void {
+    this.#watcher?.disconnect();
+    this.#cells = new Map();
+    const measure = this.info.measures.find(({ name }) => name === this.#sort.value);
+    this.#body.replaceChildren(measure ? this.#list(measure) : this.#grid());
+    this.#about.textContent = measure
+      ? `${measure.title}: ${measure.about}`
+      : "Layers down, heads across.";
+    this.#watch();
+    this.show(this.#shown);
+  }
+
+  #grid(): HTMLElement {
+    const most = Math.max(0, ...this.info.calls.map((call) => call.heads));
+    const grid = element("div", { class: "thumbs", role: "grid", "aria-label": "Heads" });
+    grid.style.setProperty("--heads", String(most + 1));
+    const names = Array.from({ length: most }, (_, head) => element("span", {}, String(head)));
+    grid.append(
+      element("div", { class: "thumb-names", "aria-hidden": "true" }, element("span"), ...names),
+    );
+    grid.lastElementChild?.append(element("span", {}, "mean"));
+    let group = "";
+    for (const [index, call] of this.info.calls.entries()) {
+      if (call.group !== group) {
+        group = call.group;
+        grid.append(element("div", { class: "thumb-group" }, group));
+      }
+      const row = element("div", { class: "thumb-row", role: "row", "data-call": index });
+      row.append(element("span", { class: "thumb-label", role: "rowheader" }, call.layer));
+      for (let head = 0; head < call.heads; head++) row.append(this.#cell(call, index, head));
+      for (let gap = call.heads; gap < most; gap++) row.append(element("span"));
+      row.append(this.#cell(call, index, "mean"));
+      grid.append(row);
+    }
+    const all: HeadRef = { call: "all", head: "mean" };
+    if (isThere(this.info, all)) {
+      const cell = element(
+        "button",
+        { type: "button", class: "thumb-all", role: "gridcell", "aria-label": "Mean of all heads" },
+        "Mean of all heads",
+      );
+      this.#keep(cell, all);
+      grid.append(element("div", { role: "row" }, cell));
+    }
+    return grid;
+  }
+
+  #cell(call: Call, index: number, head: number | "mean"): HTMLElement {
+    const ref: HeadRef = { call: index, head };
+    const name = `${nameOfCall(call)}.${head}`;
+    const there = isThere(this.info, ref);
+    const cell = element("button", {
+      type: "button",
+      class: "thumb",
+      role: "gridcell",
+      "aria-label": `Head ${name}`,
+      title: there ? name : `${name} is not in this publication`,
+      disabled: !there,
+    });
+    if (there) this.#keep(cell, ref);
+    return cell;
+  }
+
+  #list(measure: Measure): HTMLElement {
+    const heads = this.info.calls.flatMap((call, index) =>
+      (call.measures[measure.name] ?? []).flatMap((value, head) => {
+        const ref: HeadRef = { call: index, head };
+        return value !== null && isThere(this.info, ref) ? [{ call, ref, value }] : [];
+      }),
+    );
+    heads.sort((one, other) => other.value - one.value);
+    const largest = Math.max(1e-12, ...heads.map(({ value }) => value));
+    const list = element("div", { class: "ranked", role: "grid", "aria-label": "Heads, sorted" });
+    for (const { call, ref, value } of heads) {
+      const name = `${nameOfCall(call)}.${ref.head}`;
+      const bar = element("span", { class: "measure-bar" });
+      bar.style.setProperty("--share", String(value / largest));
+      const figure = measureName(measure, value);
+      const cell = element(
+        "button",
+        {
+          type: "button",
+          class: "ranked-head",
+          role: "gridcell",
+          "aria-label": `Head ${name}, ${measure.title} ${figure}`,
+        },
+        element("span", { class: "thumb" }),
+        element("span", { class: "ranked-name" }, name),
+        bar,
+        element("span", { class: "ranked-value" }, figure),
+      );
+      this.#keep(cell, ref);
+      list.append(element("div", { role: "row", "data-call": ref.call }, cell));
+    }
+    return list;
+  }
+
+  #keep(cell: HTMLElement, ref: HeadRef): void {
+    cell.dataset.head = headKey(ref);
+    cell.tabIndex = -1;
+    this.#cells.set(headKey(ref), cell);
+    cell.addEventListener("click", (event) => {
+      this.events.choose(ref, event.shiftKey || this.#adding);
+      this.#setAdding(false);
+    });
+  }
+
+  /** Paint rows as they come in sight. */
+  #watch(): void {
+    const paintwork = this.#paintwork;
+    if (!paintwork) return;
+    this.#watcher = new IntersectionObserver(
+      (entries, watcher) => {
+        for (const { target, isIntersecting } of entries) {
+          if (!isIntersecting || !(target instanceof HTMLElement)) continue;
+          watcher.unobserve(target);
+          void this.#paint(target, paintwork);
+        }
+      },
+      { root: this.#body, rootMargin: "120px" },
+    );
+    for (const row of this.#body.querySelectorAll("[data-call]")) this.#watcher.observe(row);
+  }
+
+  async #paint(row: HTMLElement, paintwork: Paintwork): Promise<void> {
+    const number = Number(row.dataset.call);
+    const call = this.info.calls[number];
+    if (!call) return;
+    let thumbs: Float32Array;
+    try {
+      thumbs = await this.events.thumbs(number);
+    } catch {
+      // The frames stay empty; what is wrong is said where tiles are missing.
+      return;
+    }
+    for (const cell of row.querySelectorAll<HTMLElement>("[data-head]")) {
+      const head = cell.dataset.head?.split("-h")[1] ?? "";
+      const size = Math.max(call.keys, call.queries);
+      const section = head === "mean" ? "mean" : Number(head);
+      const holder = cell.querySelector(".thumb") ?? cell;
+      holder.replaceChildren(paintThumb(thumbs, section, size, paintwork));
+    }
+  }
+
+  /** Arrows walk through the cells. */
+  #listen(): void {
+    this.#body.addEventListener("keydown", (event) => {
+      const cell = event.target instanceof HTMLElement ? event.target : null;
+      const row = cell?.closest("[role=row]");
+      if (!cell || !row || event.ctrlKey || event.metaKey || event.altKey) return;
+      const place = [...row.querySelectorAll("[data-head]")].indexOf(cell);
+      const rows = [...this.#body.querySelectorAll("[role=row]")];
+      const steps: Readonly<Record<string, [number, number]>> = {
+        ArrowLeft: [0, -1],
+        ArrowRight: [0, 1],
+        ArrowUp: [-1, 0],
+        ArrowDown: [1, 0],
+      };
+      const step = steps[event.key];
+      if (!step) return;
+      event.preventDefault();
+      const cells = rows[rows.indexOf(row) + step[0]]?.querySelectorAll<HTMLElement>("[data-head]");
+      cells?.[Math.min(Math.max(0, place + step[1]), cells.length - 1)]?.focus();
+    });
+  }
+}
