@@ -64,7 +64,7 @@ SHOTS = (
     Shot("whole", "heads=c18-h6"),
     Shot("whole-dark", "heads=c10-h0", dark=True),
     Shot("middle", "heads=c16-h0&x=5600,6400&y=5600,6400"),
-    Shot("tokens", "heads=c18-h6&x=4871,4911&y=4931,4971&query=4944", point=(4887, 4944)),
+    Shot("tokens", "heads=c18-h6&x=4871,4911&y=4931,4971&query=4944", point=(4889, 4944)),
     Shot("tokens-dark", "heads=c16-h0&x=5960,6000&y=5960,6000", dark=True, point=(5979, 5980)),
     Shot("two", "heads=c18-h6,c16-h0&query=6000"),
     Shot("four-dark", "heads=c18-h6,c16-h0,c10-h0,c2-h1", dark=True),
@@ -112,7 +112,6 @@ def taken(chromium: Any, url: str, shot: Shot) -> bytes:
     joint = "&" if "#" in url else "#"
     page.goto(url + (joint + shot.look if shot.look else ""))
     settle(page)
-    page.wait_for_selector(".text-chunk", state="attached")
     if shot.sorted_by:
         page.select_option("#sorted-by", shot.sorted_by)
     if shot.search:
@@ -131,7 +130,7 @@ def settle(page: Any) -> None:
     """Wait until everything in sight is painted; small maps come a little later."""
     for _ in range(PATIENCE // 200):
         page.wait_for_timeout(200)
-        if page.evaluate("window.regardMap?.complete() ?? false"):
+        if page.evaluate("window.regardMap?.complete() && window.regardMap.hasText()"):
             break
     page.wait_for_timeout(2000)
 

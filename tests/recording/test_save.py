@@ -99,6 +99,12 @@ def test_weights_alone_come_back(tmp_path: Path) -> None:
     assert found.weight(0, 1, 7, 8)[0] == float(weights[0, 1, 7, 8])
 
 
+def test_weights_that_dropout_has_scaled_up_come_back(tmp_path: Path) -> None:
+    weights = torch.tensor([[[[1.25, 0.0], [0.0, 1.25]]]])
+    matrix = AttentionMatrix.from_weights(weights, check=False)
+    assert_same(save(matrix, tmp_path / "it.regard", tokens=tokens_of(2)), [matrix], 0.0)
+
+
 def test_one_sequence_of_several(tmp_path: Path) -> None:
     x = torch.randn(2, 2, 30, 8)
     matrix = AttentionMatrix(x, x, pattern=padding([20, 30]))

@@ -405,6 +405,26 @@ def test_everything_fits(viewing: Viewing, url: str, size: tuple[int, int]) -> N
     assert glass["height"] > 0.4 * height
 
 
+def test_panels_can_be_put_away(viewing: Viewing, url: str, book: Made) -> None:
+    view = viewing.open(url, f"#{DEEP}")
+    # The text is where the map is.
+    view.page.wait_for_selector(f".token:has-text('{shown(book.pieces[0][330])}')")
+    view.page.keyboard.press("0")
+    view.settle()
+    scale = view.ask("map.camera().scale")
+    for panel in ("text", "heads"):
+        view.page.click(f".show-{panel}")
+    view.until(lambda: view.ask("map.domain().x[1]") > 700, "the map is wider")
+    view.settle()
+    # It has more room, and is still seen whole.
+    assert view.ask("map.camera().scale") >= scale
+    assert view.ask("map.look().domain") is None
+    view.page.set_viewport_size({"width": 1000, "height": 560})
+    view.until(lambda: view.ask("map.camera().scale") < 0.8 * scale, "the map is smaller")
+    view.settle()
+    assert view.place(599, 599)[1] < 560
+
+
 def test_a_published_folder_needs_no_server(viewing: Viewing, book: Made, tmp_path: Path) -> None:
     folder = publish(book.recording, tmp_path / "site", heads=["0.1"], depth=1, progress=False)
     with files_served(folder) as url:

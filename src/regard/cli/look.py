@@ -122,9 +122,12 @@ def _chosen(found: Run, head: int | None) -> list[Call]:
     """Return the calls that are wanted.
 
     Raises:
-        ValueError: there is no such head.
+        ValueError: there is no such head, or no such layer looks from the tokens that are shown.
     """
-    most = max(call.heads for call in found.seen if found.queries_of(call) is found.tokens)
+    looking = [call.heads for call in found.seen if found.queries_of(call) is found.tokens]
+    if not looking:
+        raise ValueError("only the encoder has that layer, and what is shown is the decoder")
+    most = max(looking)
     if head is not None and not 0 <= head < most:
         raise ValueError(f"there are {most} heads, counted from 0, got {head}")
     return list(found.seen)

@@ -20,6 +20,10 @@ _TRIED_PORTS = 20
 _PATIENCE = 3
 """Requests that are being answered when the server stops have so many seconds."""
 
+_IDLE = 75
+"""Connections over which nothing is asked for so many seconds are closed: sooner, a viewer might be
+about to ask once more."""
+
 _EVERYWHERE = ("0.0.0.0", "::")
 _HERE = ("localhost", "127.0.0.1", "::1")
 
@@ -40,6 +44,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=_PATIENCE,
+                timeout_keep_alive=_IDLE,
             )
         )
         self.service: Service = served.state.service

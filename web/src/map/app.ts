@@ -208,6 +208,8 @@ export class MapApp {
 
   #moved(domain: Domain | null): void {
     this.#look = { ...this.#look, domain };
+    const free = this.#look.query === null && this.#searching.here === null;
+    if (domain && free) this.#shell.text.follow(Math.floor((domain.y[0] + domain.y[1]) / 2));
     this.#showLegend();
     this.#address.write(toAddress(this.#look));
   }

@@ -16,7 +16,7 @@ export interface Place {
   readonly pieces: readonly string[];
 }
 
-const AROUND = 5;
+const AROUND = 4;
 
 /** What is under the pointer: which token looks at which, and how much. */
 export class Readout {

@@ -19,6 +19,7 @@ export interface ChosenRow {
 }
 
 const KEYS_LISTED = 24;
+const FOLLOWING = 250;
 const BEFORE = 3;
 const AFTER = 2;
 
@@ -39,6 +40,7 @@ export class TextPanel {
   #matches: readonly Match[] = [];
   #here: Match | null = null;
   #head = "";
+  #following = 0;
 
   constructor(private readonly events: TextPanelEvents) {
     this.#text = new LongText(events);
@@ -92,7 +94,14 @@ export class TextPanel {
   }
 
   reveal(query: number): void {
+    clearTimeout(this.#following);
     this.#text.reveal(query);
+  }
+
+  /** Scroll to what the map shows, once it has come to rest. */
+  follow(query: number): void {
+    clearTimeout(this.#following);
+    this.#following = window.setTimeout(() => this.#text.reveal(query), FOLLOWING);
   }
 
   #show(): void {
