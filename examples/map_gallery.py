@@ -138,11 +138,11 @@ def settle(page: Any) -> None:
 def write(picture: bytes, path: Path) -> None:
     """Write a picture with as many colours as its size allows."""
     drawn = Image.open(BytesIO(picture)).convert("RGB")
-    drawn.save(path, optimize=True)
-    if path.stat().st_size < LARGEST:
-        return
     for colours in (256, 128, 64):
-        few = drawn.quantize(colours, dither=Image.Dither.NONE)
+        # So that no colour is far off, however small what has it is.
+        few = drawn.quantize(
+            colours, Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE
+        )
         few.save(path, optimize=True)
         if path.stat().st_size < LARGEST:
             return

@@ -27,6 +27,9 @@ const faults = [
   .filter(([pattern, text]) => pattern.test(text))
   .map(([, , fault]) => fault);
 
+if (!mapScript.startsWith("/*!") || !mapScript.includes("higlass 2.")) {
+  faults.push("map.js does not say whose work is in it");
+}
 const pageSize = size(script, style);
 if (pageSize > PAGE_LIMIT) {
   faults.push(`page.js and page.css have ${pageSize} bytes together, more than ${PAGE_LIMIT}`);

@@ -1,5 +1,6 @@
-import { copyFileSync } from "node:fs";
+import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import { defineConfig } from "vite";
+import { notices } from "./notices";
 import { withoutEval } from "./without-eval";
 
 // The map: one script with HiGlass in it, one style sheet, and the page that loads both.
@@ -9,7 +10,11 @@ export default defineConfig({
     withoutEval(),
     {
       name: "map-page",
-      closeBundle: () => copyFileSync("src/map/map.html", "dist/map.html"),
+      closeBundle: () => {
+        copyFileSync("src/map/map.html", "dist/map.html");
+        // Put first only now: whatever makes the script small would leave it out.
+        writeFileSync("dist/map.js", `${notices()}\n${readFileSync("dist/map.js", "utf8")}`);
+      },
     },
   ],
   build: {

@@ -26,6 +26,8 @@ describe("ranges", () => {
   it("have names", () => {
     const names = legendTicks(rangeOf("max", "log", 1)).map(tickName);
     expect(names).toEqual(["10⁻⁵", "10⁻⁴", "10⁻³", "0.01", "0.1", "1"]);
+    const means = legendTicks(rangeOf("mean", "log", 16)).map(tickName);
+    expect(means).toEqual(["10⁻⁶", "10⁻⁵", "10⁻⁴", "10⁻³", "0.01"]);
     expect(tickName(0.0625e-3)).toBe("6.3·10⁻⁵");
     expect(tickName(0)).toBe("0");
   });

@@ -12,6 +12,11 @@ describe("searching", () => {
     ]);
   });
 
+  it("finds words across lines", () => {
+    const pieces = ["what", " northern", "\n", "lights", "!"];
+    expect(new TextIndex(pieces).find("northern lights", 10)).toEqual([[1, 3]]);
+  });
+
   it("finds no more than it is asked for, and nothing for nothing", () => {
     const index = new TextIndex(PIECES);
     expect(index.find("a", 2)).toHaveLength(2);

@@ -36,7 +36,7 @@ function clamp(share: number): number {
 /** Values that a legend names. */
 export function legendTicks(range: ValueRange): number[] {
   if (range.scaling === "linear") return [0, range.high / 2, range.high];
-  const ticks: number[] = [];
-  for (let power = -DECADES; power <= 0; power++) ticks.push(range.high * 10 ** power);
-  return ticks;
+  const first = Math.ceil(Math.log10(range.low) - 1e-9);
+  const last = Math.floor(Math.log10(range.high) + 1e-9);
+  return Array.from({ length: last - first + 1 }, (_, step) => 10 ** (first + step));
 }

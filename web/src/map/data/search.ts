@@ -1,14 +1,14 @@
 /** First and last token of a place where the text was found. */
 export type Match = readonly [number, number];
 
-/** Finds words in running text, whatever their case and however they are cut into tokens. */
+/** Finds words in running text, whatever their case, and however they are cut into tokens or lines. */
 export class TextIndex {
   readonly #text: string;
   /** Where each token starts in the text, and at last where the text ends. */
   readonly #starts: Uint32Array;
 
   constructor(pieces: readonly string[]) {
-    const lower = pieces.map((piece) => piece.toLowerCase());
+    const lower = pieces.map(plain);
     this.#starts = new Uint32Array(lower.length + 1);
     for (const [index, piece] of lower.entries()) {
       this.#starts[index + 1] = (this.#starts[index] as number) + piece.length;
@@ -17,7 +17,7 @@ export class TextIndex {
   }
 
   find(words: string, most: number): Match[] {
-    const wanted = words.toLowerCase();
+    const wanted = plain(words);
     const matches: Match[] = [];
     if (wanted === "") return matches;
     let at = this.#text.indexOf(wanted);
@@ -39,4 +39,9 @@ export class TextIndex {
     }
     return low;
   }
+}
+
+/** In small letters; the end of a line is a space like any other. */
+function plain(words: string): string {
+  return words.toLowerCase().replace(/\s/g, " ");
 }
