@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
@@ -76,6 +76,8 @@ class View:
     """A map that is open in the browser."""
 
     page: Any
+    pending: set[str] = field(default_factory=set[str])
+    """What was asked for and is not answered yet."""
 
     def ask(self, expression: str) -> Any:
         """Ask the map something: its hook is `map`."""
@@ -97,7 +99,11 @@ class View:
                 if "context was destroyed" not in str(error):
                     raise
             self.page.wait_for_timeout(30)
-        pytest.fail(f"in {PATIENCE} s it did not come to be that {what}")
+        state = self.ask("map && JSON.stringify([map.complete(), map.camera(), map.look()])")
+        pytest.fail(
+            f"in {PATIENCE} s it did not come to be that {what}; the map is at {state}, "
+            f"and has no answer to {sorted(self.pending)}"
+        )
 
     def settle(self) -> None:
         """Wait until all that is in sight is painted and nothing moves any more."""
@@ -155,8 +161,11 @@ class Viewing:
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("dialog", lambda dialog: self.complaints.append(f"a dialog: {dialog.message}"))
         page.on("console", lambda message: self._heard(message.type, message.text))
-        page.goto(f"{url}/{hash}")
         view = View(page)
+        page.on("request", lambda request: view.pending.add(request.url))
+        for end in ("requestfinished", "requestfailed"):
+            page.on(end, lambda request: view.pending.discard(request.url))
+        page.goto(f"{url}/{hash}")
         if wait:
             view.until(lambda: view.ask("map?.firstPicture"), "there is a first picture")
             # The text comes after the first picture.

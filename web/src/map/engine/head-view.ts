@@ -26,6 +26,7 @@ export class HeadView {
   readonly #uid = `regard-${++made}`;
   #api: Api | null = null;
   #closed = false;
+  #sizes: ResizeObserver | null = null;
 
   constructor(
     private readonly element: HTMLElement,
@@ -56,6 +57,29 @@ export class HeadView {
     }
     this.#api = api;
     this.sharpen();
+    this.#watchSize();
+  }
+
+  /** The element has another size: lay out anew, without waiting for a frame that shows it. */
+  resized(): void {
+    const component = this.#api?.getComponent();
+    component?.updateAfterResize();
+    setTimeout(() => component?.tiledPlots[this.#uid]?.measureSize());
+  }
+
+  /** HiGlass notices a new size itself, but seconds late where frames are slow. */
+  #watchSize(): void {
+    const component = this.#api?.getComponent();
+    const plot = component?.tiledPlots[this.#uid];
+    if (!component || !plot) return;
+    this.#sizes = new ResizeObserver((changes) => {
+      for (const { target } of changes) {
+        if (target === plot.element) plot.measureSize();
+        else component.updateAfterResize();
+      }
+    });
+    this.#sizes.observe(this.element);
+    this.#sizes.observe(plot.element);
   }
 
   /** As many pixels as the screen has. */
@@ -100,6 +124,7 @@ export class HeadView {
 
   close(): void {
     this.#closed = true;
+    this.#sizes?.disconnect();
     this.#api?.destroy();
     this.#api = null;
     scenes.delete(this.#uid);

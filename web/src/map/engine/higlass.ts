@@ -103,8 +103,10 @@ export interface Component {
   readonly setCenters: Readonly<
     Record<string, (x: number, y: number, tokensPerPixel: number, notify: boolean) => void>
   >;
+  /** The part of each view that measures itself, by the view's name. */
+  readonly tiledPlots: Readonly<Record<string, { element: HTMLElement; measureSize(): void }>>;
   fitPixiToParentContainer(): void;
-  animate(): void;
+  updateAfterResize(): void;
 }
 
 export interface Api {

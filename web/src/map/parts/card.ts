@@ -16,6 +16,9 @@ export interface CardEvents extends PointerEvents {
   readonly complete: () => void;
 }
 
+/** HiGlass lays out in whole pixels. */
+const ROUNDING = 3;
+
 type Shown = Omit<Scene, "laid" | "complete">;
 
 /** Places on a map, given by tokens: lines through a pair, and a row that is chosen. */
@@ -102,9 +105,13 @@ export class MapCard {
     ];
   }
 
-  /** Whether every tile in sight is painted. */
+  /** Whether the map is as large as its card, and every tile in sight is painted. */
   get isComplete(): boolean {
-    return this.#complete;
+    const right = this.#position[0] + this.#dimensions[0];
+    const bottom = this.#position[1] + this.#dimensions[1];
+    const { clientWidth, clientHeight } = this.#body;
+    const fits = Math.hypot(right - clientWidth, bottom - clientHeight) <= ROUNDING;
+    return fits && this.#complete;
   }
 
   /** Where the middle of a pair is on the screen. */

@@ -86,6 +86,9 @@ export class Stage {
       card.name(this.info, facts, look.heads.length === 1);
       card.choose(look.query);
     }
+    if (before && before.heads.length !== look.heads.length) {
+      for (const card of this.#cards) card.view.resized();
+    }
   }
 
   /** The texts along the axes, or what is marked on them, have changed. */
