@@ -16,8 +16,8 @@ export interface CardEvents extends PointerEvents {
   readonly complete: () => void;
 }
 
-/** HiGlass lays out in whole pixels. */
-const ROUNDING = 3;
+/** HiGlass makes a view of twelve rows of whole pixels, which leave up to eleven over. */
+const ROUNDING = 12;
 
 type Shown = Omit<Scene, "laid" | "complete">;
 
