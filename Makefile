@@ -7,7 +7,7 @@ BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
 help:
 	@echo "make check   lint, types, imports and all tests: what CI checks, in this environment"
 	@echo "make test    the fast tests"
-	@echo "make web     build the page and the map from web/ into the package"
+	@echo "make web     build the page, the map and the report from web/ into the package"
 	@echo "make fix     format, and repair what ruff can repair"
 	@echo "make bench   run the benchmarks"
 	@echo "make ci      check from nothing, in new environments, as CI does"
@@ -29,8 +29,9 @@ imports:
 # What installing the package does too.
 web:
 	@cd web && npm ci --no-audit --no-fund && npm run build
-	@mkdir -p src/regard/views/page/assets src/regard/server/assets
+	@mkdir -p src/regard/views/page/assets src/regard/server/assets src/regard/atlas/assets
 	@cp web/dist/page.js web/dist/page.css src/regard/views/page/assets/
+	@cp web/dist/atlas.js web/dist/atlas.css src/regard/atlas/assets/
 	@cp web/dist/map.js web/dist/map.css src/regard/server/assets/
 	@cp web/dist/map.html src/regard/server/assets/index.html
 

@@ -11,6 +11,8 @@ PACKAGE = Path("src") / "regard"
 PLACES = {
     "page.js": PACKAGE / "views" / "page" / "assets" / "page.js",
     "page.css": PACKAGE / "views" / "page" / "assets" / "page.css",
+    "atlas.js": PACKAGE / "atlas" / "assets" / "atlas.js",
+    "atlas.css": PACKAGE / "atlas" / "assets" / "atlas.css",
     "map.js": PACKAGE / "server" / "assets" / "map.js",
     "map.css": PACKAGE / "server" / "assets" / "map.css",
     "map.html": PACKAGE / "server" / "assets" / "index.html",
@@ -22,7 +24,7 @@ class WebBuildHook(BuildHookInterface[Any]):
     """Runs before a wheel or a source distribution is put together."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build the page and the map, unless this is a source distribution, which has them."""
+        """Build the pages, unless this is a source distribution, which has them."""
         root = Path(self.root)
         if not (root / "PKG-INFO").exists() and not _is_fresh(root):
             _build(root)

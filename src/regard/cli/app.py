@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from regard import __version__
+from regard.cli.atlas import atlas
 from regard.cli.doctor import doctor
 from regard.cli.explain import explain
 from regard.cli.heads import heads
@@ -45,5 +46,6 @@ def options(
 for command in (look, heads, explain, record):
     app.command()(command)
 app.command("map")(map_recordings)
-for command in (publish, doctor):
-    app.command()(command)
+app.command()(publish)
+app.add_typer(atlas)
+app.command()(doctor)

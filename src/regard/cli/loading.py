@@ -96,6 +96,20 @@ def load(
     return Loaded(loaded.to(device).eval(), prepare, kind, name)
 
 
+def load_tokenizer(model: str, *, allow_remote_code: bool = False) -> Any:
+    """Load the tokenizer of a model alone; arguments and errors as for `load`."""
+    import transformers
+
+    where, options = _located(model)
+    _check_tokenizer(where, options)
+    try:
+        return transformers.AutoTokenizer.from_pretrained(
+            where, trust_remote_code=allow_remote_code, **options
+        )
+    except OSError as error:
+        raise OSError(_not_found(model)) from error
+
+
 def _located(model: str) -> tuple[str, dict[str, Any]]:
     """Return where transformers finds a model, and what to tell it."""
     path = Path(model).expanduser()

@@ -1,5 +1,6 @@
 """The attention matrix as a value, lazily."""
 
+from regard.matrix.between import Between, BetweenResult
 from regard.matrix.distance import Distance, DistanceResult
 from regard.matrix.edges import Edges, EdgesResult
 from regard.matrix.effective_keys import EffectiveKeys, EffectiveKeysResult
@@ -20,6 +21,8 @@ from regard.matrix.view import View
 
 __all__ = [
     "AttentionMatrix",
+    "Between",
+    "BetweenResult",
     "Distance",
     "DistanceResult",
     "Edges",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -67,16 +67,8 @@ class Distance:
 
     def update(self, state: Sums, tile: Tile) -> Sums:
         mass = tile.heads_of(state["mass"])
-        first, last = int(tile.key_positions[0]), int(tile.key_positions[-1])
-        top, bottom = int(tile.query_positions[0]), int(tile.query_positions[-1])
-        dense = last - first == len(tile.columns) - 1
-        if dense and bool((tile.query_positions.diff() == 1).all()):
-            sums = _diagonal_sums(tile.weights)
-            offsets = torch.arange(first - bottom, last - top + 1, device=mass.device)
-            mass.index_add_(2, offsets.abs(), sums.to(mass.dtype))
-        else:
-            far = (tile.key_positions - tile.query_positions[:, None]).abs().flatten()
-            mass.index_add_(2, far, tile.weights.flatten(2).to(mass.dtype))
+        offsets, sums = sums_by_offset(tile)
+        mass.index_add_(2, offsets.abs(), sums.to(mass.dtype))
         return state
 
     def merge(self, first: Sums, second: Sums) -> Sums:
@@ -105,6 +97,18 @@ class Distance:
         return DistanceResult(labels, *(outline.trim(x) for x in (mean, found, mass)))
 
 
+def sums_by_offset(
+    tile: Tile,
+) -> tuple[Int[Tensor, "offsets"], Float[Tensor, "batch heads offsets"]]:
+    """Return offsets, key − query, and the mass of a tile at each. An offset may come twice."""
+    keys, queries = tile.key_positions, tile.query_positions
+    dense = int(keys[-1] - keys[0]) == len(keys) - 1
+    if dense and bool((queries.diff() == 1).all()):
+        first, last = int(keys[0] - queries[-1]), int(keys[-1] - queries[0])
+        return torch.arange(first, last + 1, device=keys.device), _diagonal_sums(tile.weights)
+    return (keys - queries[:, None]).flatten(), tile.weights.flatten(2)
+
+
 def _diagonal_sums(weights: Tensor) -> Tensor:
     """Return the sums over the diagonals of [batch, heads, rows, columns].
 
@@ -112,7 +116,11 @@ def _diagonal_sums(weights: Tensor) -> Tensor:
         [batch, heads, rows + columns − 1], from the lower left corner to the upper right one.
     """
     rows, columns = weights.shape[2:]
-    # Rows that are one longer than they are read shift by one each time.
-    padded = pad(weights.flip(2), (0, rows))
-    shifted = padded.flatten(2)[..., :-rows].unflatten(2, (rows, columns + rows - 1))
-    return shifted.sum(dim=2)
+    # In rows of `width`, read as rows of one more, each row shifts by one: what is below each other
+    # is a diagonal. The columns that are added keep diagonals from meeting at the ends of rows.
+    width = rows + columns
+    shifted = -(-rows * width // (width + 1))
+    padded = weights.new_zeros(*weights.shape[:2], shifted * (width + 1))
+    padded[..., : rows * width].unflatten(2, (rows, width))[..., :columns] = weights
+    sums = padded.unflatten(2, (shifted, width + 1)).sum(dim=2)
+    return torch.cat([sums[..., width + 2 - rows :], sums[..., :columns]], dim=2)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.attention.call import Call
 from regard.attention.exact import settle
+from regard.matrix.exponential import exponential_
 from regard.matrix.groups import grouped
 from regard.matrix.index import Index, as_tensor, put, take
 from regard.matrix.source import Block, Buffers, Columns, Fact, Rows, lowest
@@ -126,7 +127,7 @@ class Scores:
         for some in columns:
             scores = self._scores(rows, some, buffers)
             base = self._base(scores.amax(dim=-1, keepdim=True))
-            found.append(base + scores.sub_(base).exp_().sum(dim=-1, keepdim=True).log())
+            found.append(base + exponential_(scores.sub_(base)).sum(dim=-1, keepdim=True).log())
         nothing = torch.full_like(rows.lse, -torch.inf)
         self._remember(rows, torch.cat(found, dim=3) if found else nothing)
 
@@ -163,15 +164,15 @@ class Scores:
         weights = buffers("weights", *rows.lse.shape[:3], sum(widths))
         parts = weights.split(widths, dim=3)
         found: _Found = {"entropy": [], "peaks": [], "sums": []}
+        block = Block(weights)
         if whole and not self.knows(rows.batch, rows.heads, rows.queries):
-            self._write_unknown(rows, columns, parts, facts, found, buffers)
+            block.row_sums = self._write_unknown(rows, columns, parts, facts, found, buffers)
         else:
             self._write_known(rows, columns, parts, facts, found, buffers)
-        block = Block(weights)
         if "entropy" in facts:
             block.entropy = torch.cat(found["entropy"], dim=3).sum(dim=3)
         if "peaks" in facts:
-            block.peaks = torch.cat(found["peaks"], dim=3).sub_(rows.lse).exp_()
+            block.peaks = exponential_(torch.cat(found["peaks"], dim=3).sub_(rows.lse))
         if "sums" in facts:
             block.sums = torch.cat(found["sums"], dim=3)
         return block
@@ -190,7 +191,7 @@ class Scores:
             scores = self._scores(rows, some, buffers)
             if "peaks" in facts:
                 found["peaks"].append(grouped(scores, 3, "max"))
-            torch.exp(scores.sub_(rows.lse), out=part)
+            exponential_(scores.sub_(rows.lse), out=part)
             if "entropy" in facts:
                 found["entropy"].append(-scores.mul_(part).sum(dim=3, keepdim=True))
             if "sums" in facts:
@@ -204,8 +205,8 @@ class Scores:
         facts: Collection[Fact],
         found: _Found,
         buffers: Buffers,
-    ) -> None:
-        """Write the weights of rows, and find their log-sum-exp.
+    ) -> Float[Tensor, "batch heads rows"]:
+        """Write the weights of rows, find their log-sum-exp, and return their sums.
 
         Each few columns are exponentiated relative to their own largest score, and brought to one
         measure when all are there: that takes one product of queries and keys instead of two.
@@ -221,7 +222,7 @@ class Scores:
             base = peaks.amax(dim=3, keepdim=True)
             if some.doubtful or self.biased:
                 base = self._base(base)
-            torch.exp(scores.sub_(base), out=part)
+            exponential_(scores.sub_(base), out=part)
             bases.append(base)
             totals.append(part.sum(dim=3, keepdim=True))
             if "entropy" in facts:
@@ -230,7 +231,7 @@ class Scores:
         self._remember(rows, base + total.log())
 
         shift = base - rows.lse
-        factor = shift.exp().masked_fill(total == 0.0, 0.0)
+        factor = exponential_(shift.clone()).masked_fill(total == 0.0, 0.0)
         for part, one in zip(parts, factor.split(1, dim=3), strict=True):
             part.mul_(one)
             if "sums" in facts:
@@ -239,6 +240,7 @@ class Scores:
             # The logarithm of a weight is what was exponentiated, and the shift.
             products = torch.cat(found["entropy"], dim=3) + shift * total
             found["entropy"] = [-products * factor]
+        return (total * factor).sum(dim=3)
 
     def _scores(
         self, rows: "_Rows", columns: Columns, buffers: Buffers

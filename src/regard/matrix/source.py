@@ -70,12 +70,14 @@ class Block:
         entropy: −Σ w · log w of each row; None if that wasn't asked for, as all below.
         peaks: the largest of each 64 neighbouring weights; the last group may be smaller.
         sums: the sum of each column over each 64 rows; the last group may be smaller.
+        row_sums: the sum of each row, if it was found on the way.
     """
 
     weights: Float[Tensor, "batch heads rows columns"]
     entropy: Float[Tensor, "batch heads rows"] | None = None
     peaks: Float[Tensor, "batch heads rows column_groups"] | None = None
     sums: Float[Tensor, "batch heads row_groups columns"] | None = None
+    row_sums: Float[Tensor, "batch heads rows"] | None = None
 
 
 class Buffers:

@@ -15,6 +15,7 @@ from regard.matrix.view import View
 from regard.patterns import Pattern
 from regard.patterns.cover import Cover
 from regard.patterns.descent import KEY_BLOCK, descend
+from regard.patterns.memory import remembered
 
 BUDGET = 256 * 2**20
 """How many bytes a pass over a matrix takes at once, unless one says so."""
@@ -30,6 +31,9 @@ _ROWS = 256
 
 _CPU_CHUNK, _GPU_CHUNK = 2**18, 2**24
 """Pairs of a chunk of columns: on the CPU, a thread's share of it should stay in its L2 cache."""
+
+_REMEMBERED = 2**16
+"""How longer matrices are cut is not remembered: it would take memory, and save little."""
 
 _OVERHEAD = 100_000
 """The time of a chunk of columns, beside that of its pairs, is worth so many pairs."""
@@ -114,7 +118,9 @@ class Tile:
     @property
     def row_sums(self) -> Float[Tensor, "batch heads rows"]:
         """The sum of each row: 1, unless sinks or columns that aren't in the view take a share."""
-        return self.weights.sum(dim=3)
+        if self.block.row_sums is None:
+            self.block.row_sums = self.weights.sum(dim=3)
+        return self.block.row_sums
 
     @property
     def column_sums(self) -> Float[Tensor, "batch heads columns"]:
@@ -225,7 +231,7 @@ def _tasks(view: View, budget: int) -> Iterator[_Task]:
     size = _CPU_CHUNK * torch.get_num_threads() if source.device.type == "cpu" else _GPU_CHUNK
     most = max(1, budget // source.dtype.itemsize // 2)
     size = max(1, min(size, most // _BUFFERS))
-    rows, strips = _strips(view, size, most)
+    rows, strips = _known_strips(view, size, most)
     for strip in strips:
         queries = slice(strip.number * rows, min((strip.number + 1) * rows, len(view.queries)))
         height, width = queries.stop - queries.start, strip.width
@@ -260,6 +266,17 @@ class _Strip(NamedTuple):
         return sum(stop - start for start, stop, _ in self.spans)
 
 
+def _known_strips(view: View, size: int, most: int) -> tuple[int, list[_Strip]]:
+    """Return what `_strips` does: the layers of a model ask for the same again and again."""
+    where = view.source.positions(view.queries[:1]), view.source.positions(view.queries[-1:])
+    first, last = (int(position) for position in where)
+    consecutive = last - first == len(view.queries) - 1
+    if not (consecutive and isinstance(view.keys, range) and len(view.queries) <= _REMEMBERED):
+        return _strips(view, size, most)
+    name = ("strips", first, last, view.keys, view.batch, view.heads, size, most)
+    return remembered(view.source.pattern, name, lambda: _strips(view, size, most))
+
+
 def _strips(view: View, size: int, most: int) -> tuple[int, list[_Strip]]:
     """Return how many rows make a strip, and the strips.
 
@@ -271,22 +288,30 @@ def _strips(view: View, size: int, most: int) -> tuple[int, list[_Strip]]:
         most: how many numbers may be held.
     """
     num_queries, num_keys = len(view.queries), len(view.keys)
+    alike = len(view.heads) * (1 if view.source.pattern.batch_size else len(view.batch))
     rows = max(1, min(num_queries, max(_ROWS, size // num_keys)))
     strips = _strips_of(view, rows)
     while rows > 1 and rows * max(strip.width for strip in strips) > most:
         rows = max(1, rows // 2)
         strips = _strips_of(view, rows)
-    while rows > GROUP and rows * num_keys > size:
+    while rows > GROUP and rows * num_keys * alike > size:
         fewer = _strips_of(view, rows // 2)
-        if _cost(fewer, rows // 2, size) > 0.9 * _cost(strips, rows, size):
+        if _cost(fewer, rows // 2, size, alike) > 0.9 * _cost(strips, rows, size, alike):
             break
         rows, strips = rows // 2, fewer
     return rows, strips
 
 
-def _cost(strips: list[_Strip], rows: int, size: int) -> int:
-    num_chunks = sum(-(-strip.width // _width(rows, size)) for strip in strips)
-    return rows * sum(strip.width for strip in strips) + _OVERHEAD * num_chunks
+def _cost(strips: list[_Strip], rows: int, size: int, alike: int) -> int:
+    """Return how long so many matrices of the same strips take, in pairs."""
+    pairs = chunks = 0
+    for strip in strips:
+        pairs += alike * rows * strip.width
+        if rows * strip.width <= size:
+            chunks += -(-alike // (size // max(1, rows * strip.width)))
+        else:
+            chunks += alike * -(-strip.width // _width(rows, size))
+    return pairs + _OVERHEAD * chunks
 
 
 def _strips_of(view: View, rows: int) -> list[_Strip]:

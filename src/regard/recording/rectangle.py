@@ -8,6 +8,7 @@ from jaxtyping import Float, Int8
 from torch import Tensor
 
 from regard.attention.exact import settle
+from regard.matrix.exponential import exponential_
 from regard.patterns.cover import Cover, Span
 from regard.recording.recorded_call import RecordedCall
 
@@ -65,7 +66,7 @@ def strips(
         scores = query[mine] @ key[some.start - reach.start : some.stop - reach.start].T
         if call.bias is not None or doubtful:
             scores = _adjusted(call, scores, head, part, some, forbid=doubtful)
-        yield Strip(part, some, scores.sub_(lse[mine]).exp_())
+        yield Strip(part, some, exponential_(scores.sub_(lse[mine])))
 
 
 def rectangle(

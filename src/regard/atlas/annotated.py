@@ -1,0 +1,245 @@
+"""Text in which people noted how words depend on each other, and who is named: CoNLL-U."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+from regard.atlas.extra import needed
+from regard.atlas.window import Mention
+
+
+@dataclass(frozen=True)
+class Word:
+    """A syntactic word.
+
+    Attributes:
+        form: as written. The words of "don't" are "do" and "n't".
+        start: its first character in the text of the sentence.
+        end: one past its last character.
+        governor: the number of the word that governs it in the sentence, or −1.
+        relation: as what it is governed, such as "nsubj" or "obl:tmod".
+    """
+
+    form: str
+    start: int
+    end: int
+    governor: int
+    relation: str
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence.
+
+    Attributes:
+        text: what its words count characters in, made of their forms.
+        words: its words.
+        mentions: who and what is named in it, in the order of their heads; words count in it.
+    """
+
+    text: str
+    words: tuple[Word, ...]
+    mentions: tuple[Mention, ...] = ()
+
+
+@dataclass(frozen=True)
+class AnnotatedDocument:
+    """A document.
+
+    Attributes:
+        name: as the file has it, or "document 0", "document 1", … if it has none.
+        sentences: its sentences.
+    """
+
+    name: str
+    sentences: tuple[Sentence, ...]
+
+
+def read(text: str) -> tuple[list[AnnotatedDocument], Counter[str]]:
+    """Read documents from text in the format CoNLL-U.
+
+    A document begins at each `# newdoc`, and where none is named, there is one. Mentions are read
+    from `Entity=` as in GUM and CorefUD. What is not as the format has it is left out, and all else
+    is kept.
+
+    Args:
+        text: what a file holds.
+
+    Returns:
+        the documents that have sentences, and how often something was left out, by the reason.
+
+    Raises:
+        ImportError: conllu is not installed.
+    """
+    skipped: Counter[str] = Counter()
+    names: list[str] = []
+    documents: list[list[Sentence]] = []
+    for comments, lines in _blocks(text):
+        found = _name_of_new(comments)
+        if found is not None or not documents:
+            names.append(found or f"document {len(names)}")
+            documents.append([])
+        if not lines:
+            continue
+        sentence = _sentence(lines, skipped)
+        if sentence is None:
+            skipped["malformed sentence"] += 1
+        else:
+            documents[-1].append(sentence)
+    pairs = zip(names, documents, strict=True)
+    made = [AnnotatedDocument(name, tuple(sentences)) for name, sentences in pairs if sentences]
+    return made, +skipped
+
+
+def _blocks(text: str) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield comments and lines of each sentence."""
+    comments: list[str] = []
+    lines: list[str] = []
+    # Not splitlines(), which would also cut at separators that a form may hold.
+    for line in [*text.removeprefix("\ufeff").split("\n"), ""]:
+        line = line.rstrip("\r")
+        if line.strip():
+            (comments if line.startswith("#") else lines).append(line)
+        elif comments or lines:
+            yield comments, lines
+            comments, lines = [], []
+
+
+def _name_of_new(comments: Sequence[str]) -> str | None:
+    """Return the name of the document that begins here, "" if it has none, None if none does."""
+    for comment in comments:
+        found = re.fullmatch(r"#\s*newdoc(?:\s+id\s*=\s*(.*?))?\s*", comment)
+        if found:
+            return found[1] or ""
+    return None
+
+
+def _sentence(lines: Sequence[str], skipped: Counter[str]) -> Sentence | None:
+    """Return a sentence, or None if its lines are not as the format has them."""
+    rows = [_fields(line) for line in lines]
+    tokens = [row for row in rows if row is not None]
+    words = [row for row in tokens if isinstance(row["id"], int)]
+    numbers = range(1, len(words) + 1)
+    if len(tokens) < len(rows) or not words or [row["id"] for row in words] != list(numbers):
+        return None
+    if not all(row["head"] in range(len(words) + 1) and row["head"] != row["id"] for row in words):
+        return None
+    written = {
+        row["id"][0]: row for row in tokens if isinstance(row["id"], tuple) and row["id"][1] == "-"
+    }
+    if any(row["id"][2] not in numbers for row in written.values()):
+        return None
+    text, spans = _spelled(words, written)
+    governors = [row["head"] - 1 for row in words]
+    made = [
+        Word(row["form"], *span, governor, row["deprel"])
+        for row, span, governor in zip(words, spans, governors, strict=True)
+    ]
+    entities = [(row["misc"] or {}).get("Entity") or "" for row in words]
+    return Sentence(text, tuple(made), _mentions(entities, governors, skipped))
+
+
+_FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+
+
+def _fields(line: str) -> Mapping[str, Any] | None:
+    """Return the fields of a line by name, or None if it is not as the format has it."""
+    parser = needed("conllu.parser")
+    parts = line.split("\t")
+    # conllu would cut at two spaces too, and go on with fewer fields.
+    if len(parts) != len(_FIELDS) or "  " in line or not all(parts):
+        return None
+    parsers: dict[str, Callable[[list[str], int], Any]] = {
+        "id": lambda parts, i: parser.parse_id_value(parts[i]),
+        "head": lambda parts, i: parser.parse_int_value(parts[i]),
+        "misc": lambda parts, i: parser.parse_dict_value(parts[i]),
+    }
+    try:
+        return parser.parse_line(line, _FIELDS, parsers)
+    except needed("conllu.exceptions").ParseException:
+        return None
+
+
+def _spelled(
+    words: Sequence[Mapping[str, Any]], written: Mapping[int, Mapping[str, Any]]
+) -> tuple[str, list[tuple[int, int]]]:
+    """Return the text of a sentence, and the characters of each of its words.
+
+    Args:
+        words: the fields of the syntactic words.
+        written: the fields of what several words are written as, by the id of the first of them.
+    """
+    text = ""
+    spans: list[tuple[int, int]] = []
+    while len(spans) < len(words):
+        first = len(spans)
+        token = written.get(first + 1, words[first])
+        last = token["id"] if token is words[first] else token["id"][2]
+        spans += _shared(len(text), token["form"], [row["form"] for row in words[first:last]])
+        text += token["form"] + ("" if (token["misc"] or {}).get("SpaceAfter") == "No" else " ")
+    # Without the space after the last word.
+    return text[: spans[-1][1]], spans
+
+
+def _shared(start: int, written: str, forms: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the characters of words that are written as one, such as "don't".
+
+    Where their forms spell it out, "do" and "n't", each has its own; where they do not, as "will"
+    and "n't" for "won't", each has all of them.
+    """
+    if "".join(forms) != written:
+        return [(start, start + len(written))] * len(forms)
+    ends = list(accumulate(map(len, forms), initial=start))
+    return list(pairwise(ends))
+
+
+_BRACKET = re.compile(r"\((?P<opened>[^()]+)(?P<whole>\))?|(?P<closed>[^()]+)\)")
+
+
+def _mentions(
+    entities: Sequence[str], governors: Sequence[int], skipped: Counter[str]
+) -> tuple[Mention, ...]:
+    """Return the mentions of a sentence.
+
+    Args:
+        entities: for each word, which mentions begin and end with it: "(3-person-…" or "(3" begins
+            one of entity 3, "3)" ends it, "(3-person-…)" is one of a single word.
+        governors: the number of the word that governs each.
+        skipped: what is left out is counted here.
+    """
+    found: list[Mention] = []
+    begun: list[tuple[str, int]] = []
+    for number, brackets in enumerate(entities):
+        for bracket in _BRACKET.finditer(brackets):
+            entity = (bracket["opened"] or bracket["closed"]).split("-")[0]
+            if "[" in entity:
+                skipped["mention in several parts"] += bracket["closed"] is None and "[1/" in entity
+            elif bracket["whole"]:
+                found.append(Mention(entity, number, number, number))
+            elif bracket["opened"]:
+                begun.append((entity, number))
+            else:
+                first = _taken(begun, entity)
+                if first is None:
+                    skipped["mention without a beginning in its sentence"] += 1
+                else:
+                    found.append(Mention(entity, first, number, _head(first, number, governors)))
+    skipped["mention without an end in its sentence"] += len(begun)
+    return tuple(sorted(found, key=lambda one: (one.head, one.first, one.last)))
+
+
+def _taken(begun: list[tuple[str, int]], entity: str) -> int | None:
+    """Take the latest mention of an entity from those that have begun; return its first word."""
+    for place in reversed(range(len(begun))):
+        if begun[place][0] == entity:
+            return begun.pop(place)[1]
+    return None
+
+
+def _head(first: int, last: int, governors: Sequence[int]) -> int:
+    """Return the first word of a span that is governed from outside of it."""
+    span = range(first, last + 1)
+    return next((word for word in span if governors[word] not in span), first)

@@ -1,0 +1,184 @@
+"""The documents of a unit: read, decoded, and said what could not be."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from regard.atlas.annotated import AnnotatedDocument, read
+from regard.atlas.extra import needed
+from regard.atlas.units import UNIT, UNKNOWN, Unit
+
+TEXT_FIELDS = ("text", "content", "body")
+"""Where the text is in records, if nobody says."""
+
+_NEW_DOCUMENT = b"# newdoc"
+_NO_CHARACTER = re.compile("[\ud800-\udfff]")
+_NO_UTF_8 = "characters that are no UTF-8"
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text.
+
+    Attributes:
+        name: unit and number, the same in every run.
+        text: what it says.
+    """
+
+    name: str
+    text: str
+
+
+def documents(
+    unit: Unit, skipped: Counter[str], field: str | None = None
+) -> Iterator[Document | AnnotatedDocument]:
+    """Yield the documents of a unit.
+
+    What can't be read is left out, and counted by the reason.
+
+    Args:
+        unit: what to read.
+        skipped: what is left out is counted here.
+        field: which field of a record has the text, in JSON lines and Parquet; by default the first
+            of "text", "content" and "body" that is there.
+    """
+    try:
+        content = _rows_of(unit, field) if unit.kind == "parquet" else stretch(unit)
+    except (OSError, ValueError, NotImplementedError) as error:
+        skipped[f"unreadable: {unit.name} ({_said(error)})"] += 1
+        return
+    if not isinstance(content, bytes):
+        yield from _texts(unit, iter(content), skipped, field)
+        return
+    # Some programs begin files with a mark of their encoding.
+    text = content.decode("utf-8" if unit.number else "utf-8-sig", errors="replace")
+    skipped[_NO_UTF_8] += text.count("\ufffd") - content.count(b"\xef\xbf\xbd")
+    if unit.kind == "conllu":
+        found, wrong = read(text)
+        skipped.update(wrong)
+        for document in found:
+            yield replace(document, name=f"{unit.id}:{document.name}")
+    elif unit.kind == "json lines":
+        yield from _texts(unit, _records(text, skipped), skipped, field)
+    else:
+        # A stretch without a boundary went to the one before it; a file without text is empty.
+        yield from _texts(unit, iter([text] if text or unit.size <= 0 else []), skipped, field)
+
+
+def stretch(unit: Unit) -> bytes:
+    """Return the bytes of a unit: from the first boundary in its stretch to the first after it.
+
+    Every byte of a file is in one of its units, in none twice.
+
+    Raises:
+        OSError: the file can't be read.
+    """
+    with needed("fsspec").open(unit.url, "rb") as file:
+        if unit.size == UNKNOWN:
+            return file.read()
+        find = _find_gap if unit.kind == "text" else partial(_find, boundary=_boundary(unit, file))
+        start, stop = (
+            find(file, place) if 0 < place < unit.size else min(place, unit.size)
+            for place in (unit.number * UNIT, (unit.number + 1) * UNIT)
+        )
+        file.seek(start)
+        return file.read(max(0, stop - start))
+
+
+def _texts(
+    unit: Unit, records: Iterator[Any], skipped: Counter[str], field: str | None
+) -> Iterator[Document]:
+    for number, record in enumerate(records):
+        text = record if isinstance(record, str) else _text_of(record, field)
+        if text is None:
+            skipped["record without text"] += 1
+        elif not text.strip():
+            skipped["empty document"] += 1
+        else:
+            # JSON can spell halves of characters, which no text has.
+            text, wrong = _NO_CHARACTER.subn("\ufffd", text)
+            skipped[_NO_UTF_8] += wrong
+            yield Document(f"{unit.id}:{number}", text)
+
+
+def _text_of(record: Any, field: str | None) -> str | None:
+    if not isinstance(record, dict):
+        return None
+    names = TEXT_FIELDS if field is None else (field,)
+    found = next((record[name] for name in names if name in record), None)
+    return found if isinstance(found, str) else None
+
+
+def _records(text: str, skipped: Counter[str]) -> Iterator[Any]:
+    for line in text.split("\n"):
+        if not line.strip():
+            continue
+        try:
+            yield json.loads(line)
+        except (ValueError, RecursionError):
+            skipped["line that is no JSON"] += 1
+
+
+def _rows_of(unit: Unit, field: str | None) -> list[str | None]:
+    parquet, fsspec = needed("pyarrow.parquet"), needed("fsspec")
+    with fsspec.open(unit.url, "rb") as file:
+        content = parquet.ParquetFile(file)
+        names = TEXT_FIELDS if field is None else (field,)
+        name = next((name for name in names if name in content.schema_arrow.names), None)
+        if name is None:
+            raise ValueError(f"no column {' or '.join(names)}: say which one has the text")
+        if content.num_row_groups == 0:
+            return []
+        rows = content.read_row_group(unit.number, columns=[name]).column(0).to_pylist()
+    return [row if isinstance(row, str) else None for row in rows]
+
+
+def _find_gap(file: Any, position: int) -> int:
+    """Return where a text may be cut, at a position or at most a unit after it.
+
+    That is after a blank line; if there is none so near, after a line; if there is none, after a
+    space; if there is none, between characters.
+    """
+    file.seek(position - 2)
+    near = file.read(UNIT + 2)
+    for gap in (b"\n\n", b"\n", b" "):
+        found = near.find(gap, 2 - len(gap))
+        if found >= 0:
+            return position - 2 + found + len(gap)
+    # No character of UTF-8 begins with the bits 10, and none has more than three such bytes.
+    after = near[2:6]
+    return position + next((i for i, byte in enumerate(after) if byte >> 6 != 0b10), len(after))
+
+
+def _boundary(unit: Unit, file: Any) -> bytes:
+    """Return what ends a record: a line of JSON, a sentence, or a document of sentences."""
+    if unit.kind == "json lines":
+        return b"\n"
+    file.seek(0)
+    return b"\n\n" + _NEW_DOCUMENT if _NEW_DOCUMENT in file.read(UNIT) else b"\n\n"
+
+
+def _find(file: Any, position: int, boundary: bytes) -> int:
+    """Return where the first record begins whose boundary ends at a position or later.
+
+    The end of the file is one too.
+    """
+    begin = max(0, position - len(boundary))
+    file.seek(begin)
+    seen = b""
+    while more := file.read(UNIT):
+        seen += more
+        found = seen.find(boundary)
+        if found >= 0:
+            return begin + found + len(boundary.removesuffix(_NEW_DOCUMENT))
+        kept = max(0, len(seen) - len(boundary) + 1)
+        begin, seen = begin + kept, seen[kept:]
+    return begin + len(seen)
+
+
+def _said(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).split("\n")[0][:200]

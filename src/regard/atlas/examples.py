@@ -1,0 +1,109 @@
+"""Examples of what heads look at: a few of each, whoever saw them and in which order."""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, astuple, dataclass
+from typing import Any
+
+EXAMPLES = 8
+"""How many examples are kept of each head."""
+
+_CONTEXT = 160
+
+
+@dataclass(frozen=True, order=True)
+class Example:
+    """A query and its strongest key.
+
+    Attributes:
+        priority: those with the largest are kept. It is drawn by chance, the larger the weight the
+            higher, from what the window is called: so which are kept depends on nothing else.
+        weight: of the key in the query's row.
+        document: where it was seen.
+        text: the words around both.
+        query_start: where the query begins in the text.
+        query_end: where it ends.
+        key_start: where the key begins.
+        key_end: where it ends.
+    """
+
+    priority: float
+    weight: float
+    document: str
+    text: str
+    query_start: int
+    query_end: int
+    key_start: int
+    key_end: int
+
+
+class Examples:
+    """The examples with the largest priorities of each head."""
+
+    def __init__(self) -> None:
+        self._kept: defaultdict[tuple[int, int], list[Example]] = defaultdict(list)
+
+    def would_keep(self, call: int, head: int, priority: float) -> bool:
+        """Say whether an example of this priority may be kept. Of equal ones, `add` decides."""
+        kept = self._kept[call, head]
+        return len(kept) < EXAMPLES or priority >= kept[0].priority
+
+    def add(self, call: int, head: int, example: Example) -> None:
+        """Keep an example, unless there are enough better ones."""
+        kept = self._kept[call, head]
+        if len(kept) < EXAMPLES:
+            heapq.heappush(kept, example)
+        elif example > kept[0]:
+            heapq.heapreplace(kept, example)
+
+    def merge(self, other: "Examples") -> None:
+        """Keep the best of both."""
+        for call, head, example in other:
+            self.add(call, head, example)
+
+    def __iter__(self) -> Iterator[tuple[int, int, Example]]:
+        """Yield call, head and example, by head, the highest priority first."""
+        for (call, head), kept in sorted(self._kept.items()):
+            for example in sorted(kept, reverse=True):
+                yield call, head, example
+
+    def as_data(self) -> list[list[Any]]:
+        """Return them as lists of plain values."""
+        return [[call, head, *astuple(example)] for call, head, example in self]
+
+    @classmethod
+    def from_data(cls, data: list[list[Any]]) -> "Examples":
+        """Return the examples that `as_data` made lists of."""
+        examples = cls()
+        for call, head, *values in data:
+            examples.add(call, head, Example(*values))
+        return examples
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return them as rows of a table."""
+        return [{"layer": call, "head": head, **asdict(example)} for call, head, example in self]
+
+
+def excerpt(
+    text: str, query: tuple[int, int], key: tuple[int, int]
+) -> tuple[str, tuple[int, int], tuple[int, int]]:
+    """Return a text shortened to what is around two places, and the places in it.
+
+    What lies between them is left out if it is long.
+    """
+    first, second = sorted((query, key))
+    start, stop = max(0, first[0] - _CONTEXT // 2), min(len(text), second[1] + _CONTEXT // 2)
+    begin, end = first[1] + _CONTEXT // 2, second[0] - _CONTEXT // 2
+    if end - begin > _CONTEXT:
+        left = text[start:begin] + " … "
+        shortened, shift = left + text[end:stop], len(left) - end
+    else:
+        shortened, shift = text[start:stop], -start
+    moved = {
+        first: (first[0] - start, first[1] - start),
+        second: (second[0] + shift, second[1] + shift),
+    }
+    if first == second:
+        moved[second] = (first[0] - start, first[1] - start)
+    return shortened, moved[query], moved[key]

@@ -1,0 +1,17 @@
+"""What the atlas needs beyond PyTorch, imported where it is used."""
+
+from importlib import import_module
+from typing import Any
+
+
+def needed(module: str) -> Any:
+    """Return a module.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ImportError(f'the atlas needs {package}: pip install "regard[atlas]"') from error

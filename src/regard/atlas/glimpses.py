@@ -1,0 +1,67 @@
+"""What a few rows of a sequence look at most."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.matrix.reduction import Sums, merged, zeros
+from regard.matrix.result import Result
+from regard.matrix.source import Fact
+from regard.matrix.tiles import Tile
+from regard.matrix.view import View
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GlimpsesResult(Result):
+    """The strongest key of each chosen row.
+
+    Attributes:
+        weights: its weight; 0 where there is none.
+        keys: its place; −1 where there is none.
+    """
+
+    weights: Float[Tensor, "batch heads chosen"]
+    keys: Int[Tensor, "batch heads chosen"]
+
+
+@dataclass(frozen=True, eq=False)
+class Glimpses:
+    """What a few rows of each sequence look at most, among keys that count.
+
+    Args:
+        rows: which rows of each sequence, [batch, chosen].
+        hidden: which keys do not count, [batch, keys]; the row's own key never does.
+    """
+
+    rows: Int[Tensor, "batch chosen"]
+    hidden: Bool[Tensor, "batch keys"]
+
+    facts: ClassVar[tuple[Fact, ...]] = ()
+    merge = staticmethod(merged)
+
+    def start(self, view: View) -> Sums:
+        chosen = self.rows.shape[1]
+        # Counted from 1, so that 0 is none and states can be added up.
+        tensors = {"weights": zeros(view, chosen), "numbers": zeros(view, chosen, dtype=torch.long)}
+        return Sums(view.outline, tensors)
+
+    def update(self, state: Sums, tile: Tile) -> Sums:
+        rows = self.rows[tile.batch].to(tile.weights.device) - tile.queries.start
+        batch, which = ((rows >= 0) & (rows < tile.weights.shape[2])).nonzero().T
+        row = rows[batch, which]
+        keys = tile.key_positions
+        hidden = self.hidden.to(keys.device)[tile.batch][:, keys][batch]
+        hidden |= keys == tile.query_positions[row][:, None]
+        found = tile.weights[batch, :, row].masked_fill(hidden[:, None], 0.0)
+        weights, columns = found.max(dim=2)
+        numbers = (keys[columns] + 1).masked_fill(weights == 0.0, 0)
+        tile.heads_of(state["weights"])[batch, :, which] += weights
+        tile.heads_of(state["numbers"])[batch, :, which] += numbers
+        return state
+
+    def finish(self, state: Sums) -> GlimpsesResult:
+        labels = state.outline.labels(chosen=range(self.rows.shape[1]))
+        return GlimpsesResult(labels, state["weights"], state["numbers"] - 1)

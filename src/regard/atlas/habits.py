@@ -1,0 +1,208 @@
+"""What the rows of a head look at, summed up: the measures of the atlas."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.matrix.distance import sums_by_offset
+from regard.matrix.reduction import Sums, merged, zeros
+from regard.matrix.result import Result
+from regard.matrix.source import Fact
+from regard.matrix.tiles import Tile
+from regard.matrix.view import View
+
+REACH = 16
+"""How far on both sides each offset is told apart."""
+
+SINK = 0.3
+"""A key that gets more than this of every row that can see it, on average, is a sink."""
+
+SINK_LOOKERS = 16
+"""How many rows must be able to see a key before it can be called a sink."""
+
+_EXACT = 64
+_PER_OCTAVE = 8
+
+
+def distance_edges(longest: int) -> list[int]:
+    """Return where bins of distances begin: each distance to 64, then eight bins an octave."""
+    edges = list(range(min(_EXACT, longest + 1)))
+    step = 0
+    while (edge := round(_EXACT * 2 ** (step / _PER_OCTAVE))) <= longest:
+        edges.append(edge)
+        step += 1
+    return edges
+
+
+@dataclass(frozen=True, eq=False)
+class Kinds:
+    """What is known of the tokens of some sequences of one length.
+
+    Args:
+        ids: their tokens.
+        separators: which are separators: special tokens and ends of lines.
+        punctuation: which are punctuation.
+    """
+
+    ids: Int[Tensor, "batch tokens"]
+    separators: Bool[Tensor, "batch tokens"]
+    punctuation: Bool[Tensor, "batch tokens"]
+    _places: dict[Hashable, list[list[Tensor]]] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def same(self) -> Int[Tensor, "3 pairs"]:
+        """Sequence, query and key of each pair of a token and an earlier copy of it, by query."""
+        alike = (self.ids[:, :, None] == self.ids[:, None, :]).tril(-1)
+        return alike.nonzero().T
+
+    @cached_property
+    def after(self) -> Int[Tensor, "3 pairs"]:
+        """The same, of a token and what came just after an earlier copy of it."""
+        batch, query, key = self.same
+        before = key + 1 < query
+        return torch.stack([batch, query, key + 1])[:, before]
+
+    def pairs_in(self, tile: Tile) -> list[list[Tensor]]:
+        """Return where pairs are in a tile: for each of its sequences those of `same` and `after`.
+
+        All layers of a model are cut into the same tiles, so that it is found once.
+
+        Returns:
+            row · columns + column of each, [pairs].
+        """
+        rows = (tile.batch.start, tile.batch.stop, tile.queries.start, tile.queries.stop)
+        columns = tile.keys if isinstance(tile.keys, range) else tuple(tile.keys.tolist())
+        if (rows, columns) not in self._places:
+            self._places[rows, columns] = [
+                [_places(tile, pairs[1:, pairs[0] == number]) for pairs in (self.same, self.after)]
+                for number in range(tile.batch.start, tile.batch.stop)
+            ]
+        return self._places[rows, columns]
+
+    def count(self, pairs: Int[Tensor, "3 pairs"]) -> int:
+        """Return how many queries there are in some pairs."""
+        return len((pairs[0] * self.ids.shape[1] + pairs[1]).unique_consecutive())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HabitsResult(Result):
+    """Sums over all rows of some sequences.
+
+    Attributes:
+        entropy: the entropy of the rows, in nats.
+        effective: how many keys they look at, in effect.
+        near: mass at each offset, key − query, from −16 to 16.
+        far: mass in each bin of distances.
+        distance: mass times distance.
+        mass: all mass.
+        first: mass on the first key, but for that of the first row.
+        separators: mass on separators.
+        punctuation: mass on punctuation.
+        same: mass on earlier copies of the query's token.
+        after: mass on what came just after earlier copies.
+        first_sinks: in how many sequences the first key is a sink.
+        sinks: how many keys are sinks.
+        top: the largest mean weight that a key gets, summed over the sequences.
+    """
+
+    entropy: Float[Tensor, "heads"]
+    effective: Float[Tensor, "heads"]
+    near: Float[Tensor, "heads offsets"]
+    far: Float[Tensor, "heads bins"]
+    distance: Float[Tensor, "heads"]
+    mass: Float[Tensor, "heads"]
+    first: Float[Tensor, "heads"]
+    separators: Float[Tensor, "heads"]
+    punctuation: Float[Tensor, "heads"]
+    same: Float[Tensor, "heads"]
+    after: Float[Tensor, "heads"]
+    first_sinks: Float[Tensor, "heads"]
+    sinks: Float[Tensor, "heads"]
+    top: Float[Tensor, "heads"]
+
+
+@dataclass(frozen=True, eq=False)
+class Habits:
+    """What the rows of some sequences of one length look at, summed up over all of them.
+
+    Args:
+        kinds: what is known of the tokens. Queries and keys are the same tokens.
+    """
+
+    kinds: Kinds
+
+    facts: ClassVar[tuple[Fact, ...]] = ("entropy", "sums")
+    merge = staticmethod(merged)
+
+    def start(self, view: View) -> Sums:
+        length = view.sizes[3]
+        tensors = {name: zeros(view) for name in ("entropy", "effective", "own", "same", "after")}
+        tensors |= {name: zeros(view, length) for name in ("received", "lookers")}
+        tensors["offsets"] = zeros(view, 2 * length - 1)
+        return Sums(view.outline, tensors)
+
+    def update(self, state: Sums, tile: Tile) -> Sums:
+        share = tile.row_sums
+        effective = (share * (tile.entropy / share).exp()).masked_fill(share == 0.0, 0.0)
+        tile.heads_of(state["entropy"]).add_(tile.entropy.sum(dim=2))
+        tile.heads_of(state["effective"]).add_(effective.sum(dim=2))
+        tile.add_to_columns(state["received"], tile.column_sums)
+        tile.add_to_columns(state["lookers"], tile.lookers)
+        offsets, sums = sums_by_offset(tile)
+        middle = state["received"].shape[2] - 1
+        by_offset = tile.heads_of(state["offsets"])
+        by_offset.index_add_(2, offsets + middle, sums.to(by_offset.dtype))
+        if int(tile.query_positions[0]) == 0 and int(tile.key_positions[0]) == 0:
+            tile.heads_of(state["own"]).add_(tile.weights[:, :, 0, 0])
+        flat = tile.weights.flatten(2)
+        for number, places in enumerate(self.kinds.pairs_in(tile)):
+            for name, some in zip(("same", "after"), places, strict=True):
+                mass = flat[number].index_select(1, some).sum(dim=1, dtype=torch.float64)
+                tile.heads_of(state[name])[number].add_(mass)
+        return state
+
+    def finish(self, state: Sums) -> HabitsResult:
+        received, lookers, by_offset = (state[name] for name in ("received", "lookers", "offsets"))
+        length = received.shape[2]
+        offset = torch.arange(1 - length, length, device=by_offset.device)
+        mass = by_offset.sum(dim=0)
+        mean = (received / lookers).masked_fill(lookers < SINK_LOOKERS, 0.0)
+        near = torch.zeros(len(mass), 2 * REACH + 1, dtype=mass.dtype, device=mass.device)
+        close = offset.abs() <= REACH
+        near[:, offset[close] + REACH] = mass[:, close]
+        edges = torch.tensor(distance_edges(length - 1), device=mass.device)
+        bins = torch.searchsorted(edges, offset.abs(), right=True) - 1
+        kinds = torch.stack([self.kinds.separators, self.kinds.punctuation], dim=1).to(received)
+        separators, punctuation = torch.einsum("bhk,bgk->gh", received, kinds)
+        return HabitsResult(
+            state.outline.labels(offsets=range(-REACH, REACH + 1), bins=edges.tolist()),
+            entropy=state["entropy"].sum(dim=0),
+            effective=state["effective"].sum(dim=0),
+            near=near,
+            far=mass.new_zeros(len(mass), len(edges)).index_add_(1, bins, mass),
+            distance=(mass * offset.abs()).sum(dim=1),
+            mass=mass.sum(dim=1),
+            first=(received[..., 0] - state["own"]).sum(dim=0),
+            separators=separators,
+            punctuation=punctuation,
+            same=state["same"].sum(dim=0),
+            after=state["after"].sum(dim=0),
+            first_sinks=(mean[..., 0] > SINK).sum(dim=0).to(mass.dtype),
+            sinks=(mean > SINK).sum(dim=(0, 2)).to(mass.dtype),
+            top=mean.amax(dim=2).sum(dim=0),
+        )
+
+
+def _places(tile: Tile, pairs: Int[Tensor, "2 pairs"]) -> Int[Tensor, "pairs_inside"]:
+    """Return where those of some pairs are that are in a tile, row · columns + column."""
+    keys = tile.key_positions
+    query, key = pairs.to(keys.device)
+    row = query - tile.queries.start
+    column = torch.searchsorted(keys, key).clamp_max(len(keys) - 1)
+    inside = (row >= 0) & (row < tile.weights.shape[2]) & (keys[column] == key)
+    return (row * len(keys) + column)[inside]

@@ -1,0 +1,115 @@
+"""When heads get which names: one table of rules."""
+
+from dataclasses import dataclass
+
+FEWEST = 100
+"""Nothing is said of a head that was counted on fewer rows, or a relation on fewer pairs."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When a head gets a name.
+
+    Attributes:
+        label: the name.
+        mark: a single character that stands for it.
+        measure: which measure decides.
+        threshold: how large it must be at least.
+        meaning: what such a head does.
+        rows: the column with the number of rows that the measure is the mean over; it must be at
+            least `FEWEST`. "" if it is all rows.
+        unless: a measure in whose presence the rule doesn't count, or "".
+    """
+
+    label: str
+    mark: str
+    measure: str
+    threshold: float
+    meaning: str
+    rows: str = ""
+    unless: str = ""
+
+
+RULES = (
+    Rule(
+        "induction",
+        "I",
+        "repeats_induction",
+        0.4,
+        "looks at what came after an earlier copy of the token, on random tokens repeated twice",
+    ),
+    Rule(
+        "induction",
+        "I",
+        "induction",
+        0.2,
+        "looks at what came after an earlier copy of the token, on the corpus",
+        rows="induction_rows",
+        unless="repeats_induction",
+    ),
+    Rule(
+        "duplicate-token",
+        "D",
+        "same_token",
+        0.2,
+        "looks at earlier copies of the token",
+        rows="same_token_rows",
+    ),
+    Rule("previous-token", "P", "previous", 0.4, "looks at the token before"),
+    Rule("next-token", "N", "next", 0.4, "looks at the token after"),
+    Rule(
+        "relation",
+        "R",
+        "relation_gain",
+        0.1,
+        "of all heads the best at a grammatical relation, better than always looking as many words "
+        "away; the label names the relation",
+    ),
+    Rule(
+        "coreference",
+        "C",
+        "coreference_gain",
+        0.1,
+        "of all heads the best at finding an earlier mention of the same thing, better than taking "
+        "the nearest mention, or the nearest that has the same head word",
+    ),
+    Rule(
+        "positional",
+        "±",
+        "fixed_offset",
+        0.3,
+        "looks at one fixed distance, from 2 to 16 tokens before or after",
+    ),
+    Rule("own-token", "O", "itself", 0.4, "looks at the token itself"),
+    Rule("punctuation", "!", "punctuation", 0.5, "looks at punctuation"),
+    Rule("separator", "/", "separators", 0.5, "looks at special tokens and ends of lines"),
+    Rule(
+        "sink",
+        "S",
+        "sink_first",
+        0.5,
+        "in most windows, nearly every token looks at the first one: the head is mostly at rest",
+    ),
+)
+"""All rules, the most telling first. A relation and coreference are judged by the lower end of the
+interval of the score, less the better baseline."""
+
+MEASURES_OF_RULES = {
+    "relation_gain": "lower end of the score − baseline",
+    "coreference_gain": "lower end of the score − better baseline",
+    "fixed_offset": "largest share of an offset",
+}
+"""What rules measure that is no column of the table of heads, in words."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """A name of a head.
+
+    Attributes:
+        name: the name: that of a rule, or of a relation, such as "obj → governor".
+        evidence: what speaks for it, such as "previous 0.74 ≥ 0.4".
+    """
+
+    name: str
+    evidence: str

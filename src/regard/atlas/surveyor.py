@@ -1,0 +1,195 @@
+"""A model that counts what its heads do in windows of text."""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from regard.atlas.examples import Example, excerpt
+from regard.atlas.glimpses import Glimpses, GlimpsesResult
+from regard.atlas.habits import REACH, SINK_LOOKERS, Habits, HabitsResult
+from regard.atlas.probes import Coreference, Probe, Relations
+from regard.atlas.tally import Tally
+from regard.atlas.vocabulary import Vocabulary
+from regard.atlas.window import Window
+from regard.matrix.reduction import AnyReduction
+from regard.watch import Seen, watch
+
+BATCH_TOKENS = 4096
+"""About how many tokens are run at once."""
+
+_GLIMPSES = 4
+
+
+class Surveyor:
+    """Counts what the heads of a model do in windows of text.
+
+    Windows of one length are run together, so that nothing is padded.
+
+    Args:
+        model: a model of transformers that takes `input_ids`, in evaluation mode.
+        tokenizer: its tokenizer.
+        batch_size: how many windows are run at once, at most.
+        seed: what chance begins with.
+    """
+
+    def __init__(
+        self, model: nn.Module, tokenizer: Any, *, batch_size: int = 32, seed: int = 0
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        self._modules: list[str] = []
+        self._model, self._batch_size, self._seed = model, batch_size, seed
+        self._vocabulary = Vocabulary(tokenizer)
+        self._device = next(model.parameters()).device
+        self._options = {"use_cache": False} if hasattr(_config(model), "use_cache") else {}
+        self._probes: list[Probe] | None = None
+
+    def count(self, windows: Sequence[Window]) -> Tally:
+        """Return the sums over some windows.
+
+        Raises:
+            RuntimeError: what was seen is not what the model computed.
+            ValueError: the model has no attention over the tokens of a text.
+        """
+        tally = Tally()
+        for batch in _batches(windows, self._batch_size):
+            self._count_batch(batch, tally)
+        tally.modules = self._modules
+        return tally
+
+    def _count_batch(self, windows: Sequence[Window], tally: Tally) -> None:
+        kind = windows[0].kind
+        ids = torch.tensor([window.ids for window in windows], device=self._device)
+        counts = _Counts(windows, self._vocabulary, self._seed)
+        probes = [probe for probe in self._known_probes(ids[:1]) if probe.kind == kind]
+        reductions = [] if kind == "mentions" else counts.reductions
+        reductions = [*reductions, *(probe.groups(windows) for probe in probes)]
+        if not reductions:
+            return
+        seen = self._seen(ids, reductions)
+        if kind != "mentions":
+            counts.add_totals(tally)
+        for probe in probes:
+            probe.count(windows, tally)
+        for number, call in enumerate(seen):
+            found = list(call.results)
+            if kind != "mentions":
+                counts.add(tally, number, *found[:2])
+                found = found[2:]
+            for probe, between in zip(probes, found, strict=True):
+                probe.score(windows, between.numpy()["weights"], number, tally)
+
+    def _seen(self, ids: torch.Tensor, reductions: Sequence[AnyReduction]) -> Seen:
+        with torch.no_grad(), watch(self._model, keep=reductions) as seen:
+            self._model(input_ids=ids, **self._options)
+        seen.verify()
+        length = ids.shape[1]
+        if not seen or any((call.queries, call.keys) != (length, length) for call in seen):
+            raise ValueError(
+                f"{type(self._model).__name__} has no attention of each token over the text alone: "
+                "survey an encoder or a decoder, not a model of both"
+            )
+        self._modules = [call.module for call in seen]
+        return seen
+
+    def _known_probes(self, ids: torch.Tensor) -> list[Probe]:
+        """Return the probes for this kind of model: can the first of two tokens see the second?"""
+        if self._probes is None:
+            with torch.no_grad(), watch(self._model, check=False) as seen:
+                self._model(input_ids=ids[:, :1].expand(1, 2), **self._options)
+            causal = all(
+                call.pattern is not None and not bool(call.pattern.allows([0], [1]))
+                for call in seen
+            )
+            self._probes = [Relations(causal=causal), Coreference()]
+        return self._probes
+
+
+class _Counts:
+    """What is counted of a batch of windows, beside the probes."""
+
+    def __init__(self, windows: Sequence[Window], vocabulary: Vocabulary, seed: int) -> None:
+        self._windows = windows
+        self._prefix = "repeats/" if windows[0].kind == "repeats" else ""
+        self._kinds = vocabulary.kinds([window.ids for window in windows])
+        self._chances = [_chance(window.name, seed) for window in windows]
+        length = len(windows[0].ids)
+        rows = torch.tensor(
+            np.stack([chance.integers(0, length, _GLIMPSES) for chance in self._chances])
+        )
+        hidden = self._kinds.separators.clone()
+        hidden[:, 0] = True
+        self._glimpses = Glimpses(rows, hidden)
+
+    @property
+    def reductions(self) -> list[AnyReduction]:
+        return [Habits(self._kinds), self._glimpses]
+
+    def add_totals(self, tally: Tally) -> None:
+        """Add what depends on no head."""
+        batch, length = self._kinds.ids.shape
+        far = np.abs(np.arange(-REACH, REACH + 1))
+        totals = {
+            "rows": batch * length,
+            "windows": batch,
+            "near_rows": batch * np.maximum(length - far, 0),
+            "same_rows": self._kinds.count(self._kinds.same),
+            "after_rows": self._kinds.count(self._kinds.after),
+            "sink_windows": batch if length >= SINK_LOOKERS else 0,
+        }
+        for name, count in totals.items():
+            tally.add(self._prefix + name, count)
+
+    def add(self, tally: Tally, call: int, habits: HabitsResult, glimpses: GlimpsesResult) -> None:
+        """Add what the heads of a call do."""
+        for name, values in habits.numpy().items():
+            tally.add(self._prefix + name, values, call)
+        if not self._prefix:
+            self._add_examples(tally, call, glimpses)
+
+    def _add_examples(self, tally: Tally, call: int, glimpses: GlimpsesResult) -> None:
+        weights, keys = (x.cpu().numpy() for x in (glimpses.weights, glimpses.keys))
+        best = weights.argmax(axis=2)
+        for number, (window, chance) in enumerate(zip(self._windows, self._chances, strict=True)):
+            draws = chance.random(weights.shape[1])
+            for head, draw in enumerate(draws.tolist()):
+                which = best[number, head]
+                weight = float(weights[number, head, which])
+                if weight == 0.0:
+                    continue
+                priority = draw ** (1.0 / weight)
+                if not tally.examples.would_keep(call, head, priority):
+                    continue
+                row = int(self._glimpses.rows[number, which])
+                places = window.offsets[row], window.offsets[int(keys[number, head, which])]
+                if window.special[row]:
+                    continue
+                text, query, key = excerpt(window.text, *places)
+                example = Example(priority, weight, window.name, text, *query, *key)
+                tally.examples.add(call, head, example)
+
+
+def _batches(windows: Sequence[Window], batch_size: int) -> Iterator[list[Window]]:
+    """Yield windows of one kind and one length together."""
+    alike: defaultdict[tuple[str, int], list[Window]] = defaultdict(list)
+    for window in windows:
+        alike[window.kind, len(window.ids)].append(window)
+    for (_, length), group in sorted(alike.items()):
+        size = max(1, min(batch_size, BATCH_TOKENS // length))
+        for start in range(0, len(group), size):
+            yield group[start : start + size]
+
+
+def _chance(name: str, seed: int) -> np.random.Generator:
+    """Return chance for a window, the same whenever and wherever it is read."""
+    digest = hashlib.sha256(f"{seed}\0{name}".encode("utf-8", "surrogatepass")).digest()
+    return np.random.default_rng(int.from_bytes(digest[:8], "little"))
+
+
+def _config(model: nn.Module) -> Any:
+    return getattr(model, "config", None)

@@ -1,0 +1,86 @@
+"""Plain text as windows: tokens, cut where a model has no more room."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from regard.atlas.documents import Document
+from regard.atlas.window import Window
+
+REPEATS = 8
+"""How many windows of random tokens, repeated, a survey has."""
+
+_REPEATED = 128
+
+
+def text_windows(document: Document, tokenizer: Any, length: int) -> Iterator[Window]:
+    """Yield the windows of a document, each with the special tokens that the tokenizer adds.
+
+    Args:
+        document: the text.
+        tokenizer: a fast tokenizer of transformers.
+        length: how many tokens a window has, at most.
+    """
+    found = tokenizer(
+        document.text,
+        truncation=True,
+        max_length=length,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        return_special_tokens_mask=True,
+    )
+    columns = (found["input_ids"], found["offset_mapping"], found["special_tokens_mask"])
+    for number, (ids, offsets, special) in enumerate(zip(*columns, strict=True)):
+        places = [place for place, added in zip(offsets, special, strict=True) if not added]
+        if not places:
+            continue
+        start, stop = places[0][0], max(stop for _, stop in places)
+        yield Window(
+            kind="text",
+            name=f"{document.name}/{number}",
+            ids=tuple(ids),
+            offsets=tuple(
+                (0, 0) if added else (first - start, last - start)
+                for (first, last), added in zip(offsets, special, strict=True)
+            ),
+            special=tuple(bool(added) for added in special),
+            text=document.text[start:stop],
+        )
+
+
+def repeated_windows(tokenizer: Any, length: int, seed: int) -> Iterator[Window]:
+    """Yield windows of random tokens, all different, that are followed by the same ones again.
+
+    A head that looks at what came after an earlier copy of its token can be nothing but an
+    induction head there: nothing else is to be known of the text.
+
+    Args:
+        tokenizer: a tokenizer of transformers.
+        length: how many tokens a window has, at most.
+        seed: what chance begins with.
+    """
+    chance = np.random.default_rng(seed)
+    before, after = _added(tokenizer)
+    words = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.all_special_ids)
+    half = min(_REPEATED, (length - len(before) - len(after)) // 2, len(words))
+    for number in range(REPEATS if half > 1 else 0):
+        some = chance.choice(words, half, replace=False).tolist()
+        ids = (*before, *some, *some, *after)
+        yield Window(
+            kind="repeats",
+            name=f"repeats#{number}",
+            ids=ids,
+            offsets=((0, 0),) * len(ids),
+            special=(True,) * len(before) + (False,) * 2 * half + (True,) * len(after),
+            text="",
+        )
+
+
+def _added(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """Return the special tokens that a tokenizer adds before a text, and those after it."""
+    found = tokenizer("a", return_special_tokens_mask=True)
+    ids, special = found["input_ids"], found["special_tokens_mask"]
+    first = special.index(0)
+    last = len(special) - special[::-1].index(0)
+    return ids[:first], ids[last:]

@@ -1,0 +1,50 @@
+"""Which tokens separate, and which are punctuation."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from regard.atlas.habits import Kinds
+
+
+class Vocabulary:
+    """What is known of tokens by their numbers. Each is looked at once.
+
+    Args:
+        tokenizer: a tokenizer of transformers.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._special = set(tokenizer.all_special_ids)
+        self._known: dict[int, tuple[bool, bool]] = {}
+
+    def kinds(self, ids: Sequence[Sequence[int]]) -> Kinds:
+        """Return what is known of the tokens of some sequences of one length."""
+        tokens = torch.tensor(ids)
+        return Kinds(tokens, self._those(tokens, 0), self._those(tokens, 1))
+
+    def is_separator(self, token: int) -> bool:
+        """Say whether a token is special, or ends a line."""
+        return self._of(token)[0]
+
+    def is_punctuation(self, token: int) -> bool:
+        """Say whether a token has signs, but no letter and no digit, and is no separator."""
+        return self._of(token)[1]
+
+    def _those(self, ids: Int[Tensor, "batch tokens"], which: int) -> Bool[Tensor, "batch tokens"]:
+        each, places = ids.unique(return_inverse=True)
+        return torch.tensor([self._of(token)[which] for token in each.tolist()])[places]
+
+    def _of(self, token: int) -> tuple[bool, bool]:
+        if token not in self._known:
+            text = self._tokenizer.decode([token])
+            if token in self._special or ("\n" in text and not text.strip()):
+                self._known[token] = (True, False)
+            else:
+                signs = text.removeprefix("##").strip()
+                self._known[token] = (False, bool(signs) and not any(map(str.isalnum, signs)))
+        return self._known[token]

@@ -1,0 +1,96 @@
+"""How much groups of queries look at groups of keys: words at words, sentences at sentences."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from regard.matrix.index import as_tensor, take
+from regard.matrix.reduction import Sums, merged, zeros
+from regard.matrix.result import Result
+from regard.matrix.source import Fact
+from regard.matrix.tiles import Tile
+from regard.matrix.view import View
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BetweenResult(Result):
+    """Sums over the pairs of groups. Groups are called by their numbers.
+
+    Attributes:
+        weights: Σ of member i · weight i, j · member j, for each group of queries and of keys.
+    """
+
+    weights: Float[Tensor, "*heads query_groups key_groups"]
+
+
+@dataclass(frozen=True, eq=False)
+class Between:
+    """How much groups of queries look at groups of keys: queries @ A @ keysᵀ for each head.
+
+    Attention from word to word, where words have several tokens, is the mean over the tokens of the
+    word that looks and the sum over those of the word looked at: queries have 1 / number of its
+    tokens where a token is the word's, and keys have 1.
+
+    Args:
+        queries: which queries belong to a group, [batch, groups, queries] of the whole matrix:
+            booleans, or by how much they count. Groups may overlap, be empty or leave some out.
+        keys: the same for keys, [batch, groups, keys]; the number of groups may be another.
+
+    >>> import torch, regard
+    >>> from regard.matrix import Between
+    >>> x = torch.zeros(1, 1, 4, 8)
+    >>> words = torch.tensor([[[True, False, False, False], [False, True, True, False]]])
+    >>> mean = words / words.sum(dim=2, keepdim=True)
+    >>> regard.AttentionMatrix(x, x)[0, 0].summarize(Between(mean, words))[0].weights
+    tensor([[0.2500, 0.5000],
+            [0.2500, 0.5000]])
+    """
+
+    queries: (
+        Bool[Tensor, "batch query_groups queries"] | Float[Tensor, "batch query_groups queries"]
+    )
+    keys: Bool[Tensor, "batch key_groups keys"] | Float[Tensor, "batch key_groups keys"]
+
+    facts: ClassVar[tuple[Fact, ...]] = ()
+    merge = staticmethod(merged)
+
+    def __post_init__(self) -> None:
+        for name in ("queries", "keys"):
+            groups: object = getattr(self, name)
+            if not isinstance(groups, Tensor):
+                raise TypeError(f"Between: {name} must be a tensor, got {type(groups).__name__}")
+            if groups.dtype != torch.bool and not groups.is_floating_point():
+                raise TypeError(
+                    f"Between: {name} must be boolean or floating, got {groups.dtype}; "
+                    "for counts use .double()"
+                )
+
+    def start(self, view: View) -> Sums:
+        batch, _, num_queries, num_keys = view.source.shape
+        for name, groups, size in (
+            ("queries", self.queries, num_queries),
+            ("keys", self.keys, num_keys),
+        ):
+            if groups.dim() != 3 or (groups.shape[0], groups.shape[2]) != (batch, size):
+                raise ValueError(
+                    f"Between: {name} must have the shape [{batch}, groups, {size}], "
+                    f"got {list(groups.shape)}"
+                )
+        sums = zeros(view, self.queries.shape[1], self.keys.shape[1])
+        return Sums(view.outline, {"sums": sums})
+
+    def update(self, state: Sums, tile: Tile) -> Sums:
+        weights, batch = tile.weights, as_tensor(tile.rows.batch)
+        queries = take(self.queries[batch], 2, tile.rows.queries).to(weights)
+        keys = take(self.keys[batch], 2, tile.keys).to(weights)
+        found = queries[:, None] @ weights @ keys[:, None].mT
+        tile.heads_of(state["sums"]).add_(found)
+        return state
+
+    def finish(self, state: Sums) -> BetweenResult:
+        outline, sums = state.outline, state["sums"]
+        labels = outline.labels(query_groups=range(sums.shape[2]), key_groups=range(sums.shape[3]))
+        return BetweenResult(labels, outline.trim(sums))
