@@ -1,7 +1,6 @@
 """Shards counted by the workers of a Ray cluster, as a pipeline of Ray Data."""
 
 import logging
-import os
 import pickle
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,8 +18,6 @@ _COUNTERS_FOR_EACH_READER = 8
 _DEATHS = 3
 """How many workers in a row may die while they load the model before a survey gives up."""
 
-_LOG_LEVEL = "RAY_BACKEND_LOG_LEVEL"
-
 
 def counted_on_ray(
     shards: Sequence[Shard],
@@ -31,6 +28,7 @@ def counted_on_ray(
     workers: int,
     address: str | None,
     gpus: float,
+    surveyor: type[Surveyor] = Surveyor,
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the name of each shard and its tally, as bytes, in the order in which they are done.
 
@@ -45,6 +43,7 @@ def counted_on_ray(
         workers: how many actors count.
         address: a cluster, as for `ray.init`. A process that is connected to one stays with it.
         gpus: how much of a GPU each of these actors takes.
+        surveyor: what counts.
     """
     if not shards:
         return
@@ -67,7 +66,7 @@ def counted_on_ray(
         )
         counted = prepared.map(
             _Count,
-            fn_constructor_args=(loader, settings, batch_size),
+            fn_constructor_args=(surveyor, loader, settings, batch_size),
             compute=pool(size=workers),
             **({"num_gpus": gpus} if gpus else {"num_cpus": 1}),
         )
@@ -90,8 +89,10 @@ class _Prepare:
 class _Count:
     """Counts the windows of shards with a model of its own."""
 
-    def __init__(self, loader: Loader, settings: Settings, batch_size: int) -> None:
-        self._surveyor = Surveyor(
+    def __init__(
+        self, surveyor: type[Surveyor], loader: Loader, settings: Settings, batch_size: int
+    ) -> None:
+        self._surveyor = surveyor(
             loader.model(), loader.tokenizer(), batch_size=batch_size, seed=settings.seed
         )
 
@@ -108,21 +109,13 @@ def _connected(address: str | None) -> Generator[None, None, None]:
     if ray.is_initialized():
         yield
         return
-    # Ray tells of each actor of Ray Data that it could not be restarted if its arguments were lost.
-    before = os.environ.get(_LOG_LEVEL)
-    os.environ[_LOG_LEVEL] = before or "fatal"
+    ray.init(
+        address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
+    )
     try:
-        ray.init(
-            address=address,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
         yield
     finally:
         ray.shutdown()
-        if before is None:
-            del os.environ[_LOG_LEVEL]
 
 
 @contextmanager

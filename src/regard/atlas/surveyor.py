@@ -1,6 +1,7 @@
 """A model that counts what its heads do in windows of text."""
 
 import hashlib
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -89,7 +90,8 @@ class Surveyor:
             self._model(input_ids=ids, **self._options)
         seen.verify()
         length = ids.shape[1]
-        if not seen or any((call.queries, call.keys) != (length, length) for call in seen):
+        others = [call for call in seen if call.looks != "self" or call.keys != length]
+        if not seen or others or getattr(_config(self._model), "is_encoder_decoder", False):
             raise ValueError(
                 f"{type(self._model).__name__} has no attention of each token over the text alone: "
                 "survey an encoder or a decoder, not a model of both"
@@ -156,13 +158,14 @@ class _Counts:
         weights, keys = (x.cpu().numpy() for x in (glimpses.weights, glimpses.keys))
         best = weights.argmax(axis=2)
         for number, (window, chance) in enumerate(zip(self._windows, self._chances, strict=True)):
-            draws = chance.random(weights.shape[1])
+            draws = 1.0 - chance.random(weights.shape[1])
             for head, draw in enumerate(draws.tolist()):
                 which = best[number, head]
                 weight = float(weights[number, head, which])
                 if weight == 0.0:
                     continue
-                priority = draw ** (1.0 / weight)
+                # As good as draw ** (1 / weight), which would be 0 for small weights.
+                priority = math.log(draw) / weight
                 if not tally.examples.would_keep(call, head, priority):
                     continue
                 row = int(self._glimpses.rows[number, which])

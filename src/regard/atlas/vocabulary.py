@@ -19,7 +19,7 @@ class Vocabulary:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        self._special = set(tokenizer.all_special_ids)
+        self._special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
         self._known: dict[int, tuple[bool, bool]] = {}
 
     def kinds(self, ids: Sequence[Sequence[int]]) -> Kinds:

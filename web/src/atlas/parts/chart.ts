@@ -2,7 +2,7 @@ import { drawn, element } from "../../dom/element";
 
 export const WIDTH = 420;
 export const HEIGHT = 150;
-const LEFT = 34;
+const LEFT = 42;
 const RIGHT = 8;
 const TOP = 8;
 const BOTTOM = 34;

@@ -1,0 +1,266 @@
+"""A survey on a real Ray cluster: the same numbers, whoever is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from regard.atlas import Atlas, Loader, survey
+from regard.atlas.cluster import counted_on_ray
+from regard.atlas.preparing import Settings
+from regard.atlas.tally import Tally
+from tests.atlas.surveying import assert_alike, exact, many_files, mixed_corpus, small_model
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("one_thread", "quiet_transformers"),
+    # Ray Data sets what it deprecates itself.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
+    pytest.mark.filterwarnings("ignore::FutureWarning:ray"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+FILES = 24
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model(tmp_path_factory.mktemp("models") / "small")
+
+
+@pytest.fixture(scope="module")
+def loader(model: Path) -> Loader:
+    return exact(model)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return many_files(tmp_path_factory.mktemp("files") / "corpus", FILES, size=2_000)
+
+
+@pytest.fixture(scope="module")
+def here(corpus: Path, loader: Loader, tmp_path_factory: pytest.TempPathFactory) -> Atlas:
+    """The survey, made in this process."""
+    out = tmp_path_factory.mktemp("here") / "a.atlas"
+    return survey(corpus, out, loader, length=64, shards=FILES)
+
+
+DRIVER = """
+import sys
+
+import torch
+
+from regard.atlas import pretrained, survey
+
+if __name__ == "__main__":
+    source, out, model, shards, *address = sys.argv[1:]
+    loader = pretrained(model, dtype=torch.float64)
+    where = {"address": address[0]} if address else {"workers": 2}
+    survey(source, out, loader, length=64, shards=int(shards), progress=False, **where)
+    import ray
+    assert not ray.is_initialized()
+"""
+
+
+@pytest.fixture
+def drive(model: Path, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start a survey in a process of its own, in another folder than this one."""
+    started: list[subprocess.Popen[str]] = []
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER, encoding="utf-8")
+
+    def start(corpus: Path, out: Path, *address: str, shards: int = FILES) -> Any:
+        # With a relative path to the model, which means nothing to workers elsewhere.
+        arguments = [str(script), str(corpus), str(out), model.name, str(shards), *address]
+        environment = os.environ | {"RAY_ADDRESS": ""} if not address else os.environ
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=model.parent,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[str]:
+    """A cluster that a user has started, with two processors; return its address."""
+    import ray
+
+    context = ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield context.address_info["gcs_address"]
+    ray.shutdown()
+
+
+def parts_of(out: Path) -> list[Path]:
+    return sorted((out / "shards").glob("*.npz"))
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
+    """Return what a condition says once it is true of it."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.01)
+    return found
+
+
+def actors(below: int) -> list[psutil.Process]:
+    """Return the processes of a cluster's actors that count, among those that a process started."""
+    found: list[psutil.Process] = []
+    for process in psutil.Process(below).children(recursive=True):
+        try:
+            if "_Count" in " ".join(process.cmdline()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def of_ours(warned: str) -> list[str]:
+    """Return what is told but for one thing that Ray's core says to everyone who uses Ray Data.
+
+    It is of no matter: Ray Data keeps the arguments that it speaks of until all is done.
+    """
+    known = "has constructor arguments in the object store and max_restarts > 0"
+    return [line for line in warned.splitlines() if known not in line]
+
+
+def test_a_cluster_is_started_and_ended_in_silence(
+    drive: Callable[..., Any], loader: Loader, tmp_path: Path
+) -> None:
+    corpus = mixed_corpus(tmp_path / "corpus")
+    process = drive(corpus, tmp_path / "ray.atlas", shards=5)
+    printed, warned = process.communicate(timeout=240)
+    assert process.returncode == 0, warned
+    assert (printed, of_ours(warned)) == ("", [])
+    alone = survey(corpus, tmp_path / "here.atlas", loader, length=64, shards=1)
+    assert_alike(Atlas(tmp_path / "ray.atlas"), alone)
+
+
+def test_a_killed_driver_is_started_again_and_goes_on(
+    own_cluster: str,
+    drive: Callable[..., Any],
+    corpus: Path,
+    loader: Loader,
+    here: Atlas,
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "a.atlas"
+    process = drive(corpus, out)
+    wait_for(lambda: len(parts_of(out)) >= 4)
+    below = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    # Those that work follow the driver. Some that tend them may stay for a while.
+    _, alive = psutil.wait_procs(below, timeout=10)
+    for left in alive:
+        assert "_Count" not in left.name()
+        left.kill()
+    parts = parts_of(out)
+    assert 4 <= len(parts) < FILES
+    # What is taken as it is shows what is not counted again.
+    for part in parts:
+        tally = Tally.load(part)
+        tally.add("documents", 1_000)
+        tally.save(part)
+    found = survey(corpus, out, loader, length=64, shards=FILES, workers=2)
+    assert found.about.documents == here.about.documents + 1_000 * len(parts)
+    about = Atlas(out).path / "atlas.json"
+    said = about.read_text("utf-8").replace(
+        f'"documents": {found.about.documents}', f'"documents": {here.about.documents}'
+    )
+    about.write_text(said, encoding="utf-8")
+    assert_alike(Atlas(out), here)
+
+
+def test_a_users_cluster_is_used_and_left_alone(
+    own_cluster: str, corpus: Path, loader: Loader, here: Atlas, tmp_path: Path
+) -> None:
+    import ray
+    import ray.data
+
+    before = ray.data.DataContext.get_current().enable_progress_bars
+    # More workers than there are processors.
+    found = survey(corpus, tmp_path / "a.atlas", loader, length=64, shards=5, workers=3)
+    assert_alike(found, here)
+    assert ray.is_initialized()
+    assert ray.data.DataContext.get_current().enable_progress_bars == before
+
+
+def test_a_cluster_is_found_by_its_address(
+    own_cluster: str,
+    drive: Callable[..., Any],
+    corpus: Path,
+    here: Atlas,
+    tmp_path: Path,
+) -> None:
+    import ray
+
+    process = drive(corpus, tmp_path / "a.atlas", own_cluster, shards=3)
+    printed, warned = process.communicate(timeout=240)
+    assert process.returncode == 0, warned
+    assert (printed, of_ours(warned)) == ("", [])
+    assert_alike(Atlas(tmp_path / "a.atlas"), here)
+    assert ray.is_initialized()
+    assert ray.cluster_resources()["CPU"] == 2
+
+
+def test_a_killed_worker_loses_nothing(
+    own_cluster: str, corpus: Path, loader: Loader, here: Atlas, tmp_path: Path
+) -> None:
+    out = tmp_path / "a.atlas"
+    killed: list[int] = []
+
+    def kill() -> None:
+        for enough in (2, 6):
+            wait_for(lambda: len(parts_of(out)) >= enough)  # noqa: B023
+            for process in actors(os.getpid()):
+                killed.append(process.pid)
+                process.send_signal(signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    found = survey(corpus, out, loader, length=64, shards=FILES, workers=1)
+    killer.join()
+    assert len(set(killed)) >= 2
+    assert_alike(found, here)
+
+
+def test_nothing_to_count_needs_no_cluster(loader: Loader) -> None:
+    found = counted_on_ray([], loader, Settings(64), 8, workers=1, address="192.0.2.1:1", gpus=0.0)
+    assert list(found) == []
+
+
+def test_what_a_worker_raises_is_told(
+    own_cluster: str, corpus: Path, loader: Loader, tmp_path: Path
+) -> None:
+    import ray
+
+    class NoAttention(torch.nn.Linear):
+        def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+            return super().forward(input_ids.to(self.weight.dtype)[..., None])
+
+    broken = Loader("broken", lambda: NoAttention(1, 1), loader.tokenizer)
+    with pytest.raises(ray.exceptions.RayTaskError, match="no attention was seen"):
+        survey(corpus, tmp_path / "a.atlas", broken, length=64, shards=2, workers=1)
+    assert ray.is_initialized()
