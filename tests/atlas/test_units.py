@@ -51,6 +51,15 @@ def test_units_together_are_the_file(suffix: str, content: bytes, size: int) -> 
         assert b"".join(map(stretch, found)) == content
 
 
+def test_a_large_file_has_larger_units_and_no_more_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "large.txt"
+    with path.open("wb") as file:
+        file.truncate(2**30)
+    found = find_units(path)
+    assert len(found) == 256
+    assert stretch(found[3]) == bytes(2**22)
+
+
 @given(content=contents, size=unit_sizes)
 def test_a_text_is_cut_at_the_widest_gap_nearby(content: bytes, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -10,7 +10,7 @@ from typing import Any
 
 from regard.atlas.annotated import AnnotatedDocument, read
 from regard.atlas.extra import needed
-from regard.atlas.units import UNIT, UNKNOWN, Unit
+from regard.atlas.units import UNIT, UNKNOWN, Unit, span_of
 
 TEXT_FIELDS = ("text", "content", "body")
 """Where the text is in records, if nobody says."""
@@ -81,9 +81,10 @@ def stretch(unit: Unit) -> bytes:
         if unit.size == UNKNOWN:
             return file.read()
         find = _find_gap if unit.kind == "text" else partial(_find, boundary=_boundary(unit, file))
+        span = span_of(unit.size)
         start, stop = (
             find(file, place) if 0 < place < unit.size else min(place, unit.size)
-            for place in (unit.number * UNIT, (unit.number + 1) * UNIT)
+            for place in (unit.number * span, (unit.number + 1) * span)
         )
         file.seek(start)
         return file.read(max(0, stop - start))

@@ -11,7 +11,10 @@ from typing import Any
 from regard.atlas.extra import needed
 
 UNIT = 64 * 1024
-"""About how many bytes make a unit, of files that can be cut."""
+"""About how many bytes make a unit, of files that can be cut; of larger files more."""
+
+MOST = 256
+"""How many units a file is cut into, at most."""
 
 KINDS = {
     ".txt": "text",
@@ -36,7 +39,7 @@ class Unit:
         url: the file, as fsspec knows it.
         name: what the file is called in results: its place under the source.
         kind: one of `KINDS`.
-        number: which stretch of the file: about 64 KiB from there on, or a row group.
+        number: which stretch of the file: about 64 KiB, or more of a large one, or a row group.
         size: the size of the whole file, in bytes, or `UNKNOWN`.
         stamp: what changes when the file does, as far as its place tells.
     """
@@ -73,6 +76,14 @@ class Shard:
         for unit in self.units:
             content.update(f"{unit.url}\0{unit.number}\0{unit.size}\0{unit.stamp}\n".encode())
         return f"{self.number:06d}-{content.hexdigest()[:12]}"
+
+
+def span_of(size: int) -> int:
+    """Return about how many bytes make a unit of a file of so many."""
+    span = UNIT
+    while span * MOST < size:
+        span *= 2
+    return span
 
 
 def find_units(
@@ -152,7 +163,7 @@ def _units_of(filesystem: Any, root: str, file: dict[str, Any]) -> Iterator[Unit
     stamp = next(
         (str(file[key]) for key in ("ETag", "etag", "mtime", "created") if key in file), ""
     )
-    count = -(-size // UNIT)
+    count = -(-size // span_of(size))
     if kind == "parquet":
         count = _row_groups(filesystem, path)
     for number in range(max(1, count)):
