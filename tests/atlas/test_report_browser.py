@@ -9,6 +9,7 @@ import pytest
 
 from regard.atlas.report import report
 from tests.atlas.surveyed import ABOUT, HOSTILE, example_row, head_row, rows, tables
+from tests.browsing import opening
 from tests.views.page.conftest import browser as browser
 from tests.views.page.looks import TEXT_FAULTS
 
@@ -21,36 +22,8 @@ PHONE = {"viewport": {"width": 360, "height": 780}, "has_touch": True, "is_mobil
 @pytest.fixture
 def open_report(browser: Any, tmp_path: Path) -> Iterator[Open]:
     """Open a report in the browser, without a network; at the end, see that it missed nothing."""
-    complaints: list[str] = []
-    asked: list[str] = []
-    contexts: list[Any] = []
-
-    def open_html(html: str, hash: str = "", **settings: Any) -> Any:
-        path = tmp_path / f"report-{len(contexts)}.html"
-        path.write_text(html, encoding="utf-8")
-        settings.setdefault("viewport", {"width": 1440, "height": 900})
-        context = browser.new_context(offline=True, reduced_motion="reduce", **settings)
-        contexts.append(context)
-        opened = context.new_page()
-        opened.set_default_timeout(15_000)
-        opened.on("request", lambda request: asked.append(request.url))
-        opened.on("pageerror", lambda error: complaints.append(str(error)))
-        opened.on("dialog", lambda dialog: complaints.append(f"a dialog: {dialog.message}"))
-        opened.on(
-            "console",
-            lambda message: (
-                complaints.append(message.text) if message.type in ("error", "warning") else None
-            ),
-        )
-        opened.goto(path.as_uri() + hash)
-        opened.wait_for_selector(".card h2, [role=alert]")
-        return opened
-
-    yield open_html
-    for context in contexts:
-        context.close()
-    assert complaints == []
-    assert [url for url in asked if not url.startswith(tmp_path.as_uri())] == []
+    with opening(browser, tmp_path, ".card h2, [role=alert]") as open_html:
+        yield open_html
 
 
 @pytest.fixture(scope="module")

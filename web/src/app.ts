@@ -15,8 +15,8 @@ import { Grid } from "./parts/grid";
 import { GridPanel } from "./parts/grid-panel";
 import { HeadMapView } from "./parts/head-map";
 import { Header } from "./parts/header";
-import { Help } from "./parts/help";
 import { KeyTable } from "./parts/key-table";
+import { pageHelp } from "./parts/page-help";
 import { Reading } from "./parts/reading";
 import { stepsSection } from "./parts/steps";
 import { Tooltip } from "./parts/tooltip";
@@ -59,7 +59,7 @@ export function startApp(root: HTMLElement, { page, maps, mapsTrouble, read }: G
   });
   const theme = new ThemeChoice(() => repaint());
   const tooltip = new Tooltip();
-  const help = new Help();
+  const help = pageHelp();
   const header = new Header(
     page.title,
     page.about,

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.browsing import opening
+
 HOW_TO_INSTALL = (
     "the tests of pages drive a browser: `pip install playwright` and install Chromium "
     "(`apt-get install chromium`, or another package that has it)"
@@ -15,9 +17,9 @@ Opened = Any
 """A page of playwright, which is typed only where it is installed."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A Chromium that is on this computer already."""
+    """A Chromium that is on this computer already. One process can drive one at a time."""
     try:
         from examples import screenshot
     except ImportError:
@@ -31,33 +33,5 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
     """Open HTML in the browser, without a network; at the end, see that it missed nothing."""
-    complaints: list[str] = []
-    asked: list[str] = []
-    contexts: list[Any] = []
-
-    def open_html(html: str, hash: str = "", **settings: Any) -> Opened:
-        path = tmp_path / f"page-{len(contexts)}.html"
-        path.write_text(html, encoding="utf-8")
-        settings.setdefault("viewport", {"width": 1440, "height": 900})
-        context = browser.new_context(offline=True, reduced_motion="reduce", **settings)
-        contexts.append(context)
-        opened = context.new_page()
-        opened.set_default_timeout(15_000)
-        opened.on("request", lambda request: asked.append(request.url))
-        opened.on("pageerror", lambda error: complaints.append(str(error)))
-        opened.on("dialog", lambda dialog: complaints.append(f"a dialog: {dialog.message}"))
-        opened.on(
-            "console",
-            lambda message: (
-                complaints.append(message.text) if message.type in ("error", "warning") else None
-            ),
-        )
-        opened.goto(path.as_uri() + hash)
-        opened.wait_for_selector(".token, [role=alert]:not([hidden]), iframe")
-        return opened
-
-    yield open_html
-    for context in contexts:
-        context.close()
-    assert complaints == []
-    assert [url for url in asked if not url.startswith((tmp_path.as_uri(), "about:"))] == []
+    with opening(browser, tmp_path, ".token, [role=alert]:not([hidden]), iframe") as open_html:
+        yield open_html

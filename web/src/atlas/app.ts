@@ -11,7 +11,7 @@ import type { State } from "./look/state";
 import { Card } from "./parts/card";
 import { HeadGrid } from "./parts/grid";
 import { GridPanel } from "./parts/grid-panel";
-import { Help } from "./parts/help";
+import { reportHelp } from "./parts/help";
 import { labelsSection } from "./parts/labels-section";
 import { notesSections } from "./parts/notes-section";
 import { tasksSection } from "./parts/tasks-section";
@@ -36,7 +36,7 @@ export function startAtlas(root: HTMLElement, atlas: Atlas): void {
 
   const theme = new ThemeChoice(() => show());
   const tooltip = new Tooltip();
-  const help = new Help();
+  const help = reportHelp();
   const header = new Header(
     atlas.title,
     atlas.about,

@@ -6,7 +6,7 @@ import type { Loader } from "./data/loader";
 import type { Site } from "./data/site";
 import type { Pointed } from "./parts/card";
 import { HeadPanel } from "./parts/head-panel";
-import { Help } from "./parts/help";
+import { mapHelp } from "./parts/help";
 import { Layout } from "./parts/layout";
 import { Legend } from "./parts/legend";
 import { Readout } from "./parts/readout";
@@ -42,7 +42,7 @@ export class Shell {
   readonly layout: Layout;
   readonly legend = new Legend();
   readonly readout = new Readout();
-  readonly help = new Help();
+  readonly help = mapHelp();
 
   constructor(
     root: HTMLElement,

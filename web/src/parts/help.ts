@@ -1,37 +1,24 @@
 import { element } from "../dom/element";
 
-const KEYS: readonly (readonly [readonly string[], string])[] = [
-  [["←", "→"], "previous or next token"],
-  [["↑", "↓"], "layer above or below"],
-  [["[", "]"], "previous or next head (or Shift with ← and →)"],
-  [["m"], "mean of the heads, and back"],
-  [["r"], "where it looks, or who looks at it"],
-  [["t"], "lines or text"],
-  [["Esc"], "let go of the token"],
-  [["?"], "this help"],
-];
+/** Keys of the keyboard, and what they do. */
+export type Key = readonly [readonly string[], string];
 
-/** What the page can do, and by which keys. */
+/** What a page can do, and by which keys: a dialog. */
 export class Help {
   readonly element: HTMLDialogElement;
 
-  constructor() {
+  constructor(title: string, paragraphs: readonly string[], keys: readonly Key[]) {
     const close = element("button", { type: "button", class: "plain" }, "Close");
     close.addEventListener("click", () => this.element.close());
-    const rows = KEYS.map(([keys, words]) => {
-      const marks = keys.flatMap((key) => [element("kbd", {}, key), " "]);
+    const rows = keys.map(([names, words]) => {
+      const marks = names.flatMap((name) => [element("kbd", {}, name), " "]);
       return element("tr", {}, element("th", { scope: "row" }, ...marks), element("td", {}, words));
     });
     this.element = element(
       "dialog",
       { class: "help", "aria-labelledby": "help-title" },
-      element("h2", { id: "help-title" }, "How to use this page"),
-      element(
-        "p",
-        {},
-        "Choose a head in the grid. Point at a token to see where it looks; click it to keep it. " +
-          "Stronger colour means more weight.",
-      ),
+      element("h2", { id: "help-title" }, title),
+      ...paragraphs.map((words) => element("p", {}, words)),
       element(
         "table",
         {},

@@ -1,0 +1,47 @@
+"""Pages opened in a browser that may ask nobody for anything."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def opening(browser: Any, folder: Path, wait_for: str) -> Generator[Callable[..., Any]]:
+    """Open HTML in a browser, without a network; at the end, see that it missed nothing.
+
+    Args:
+        browser: a Chromium of playwright.
+        folder: where to write the HTML.
+        wait_for: what is there when a page is.
+    """
+    complaints: list[str] = []
+    asked: list[str] = []
+    contexts: list[Any] = []
+
+    def open_html(html: str, hash: str = "", **settings: Any) -> Any:
+        path = folder / f"page-{len(contexts)}.html"
+        path.write_text(html, encoding="utf-8")
+        settings.setdefault("viewport", {"width": 1440, "height": 900})
+        context = browser.new_context(offline=True, reduced_motion="reduce", **settings)
+        contexts.append(context)
+        opened = context.new_page()
+        opened.set_default_timeout(15_000)
+        opened.on("request", lambda request: asked.append(request.url))
+        opened.on("pageerror", lambda error: complaints.append(str(error)))
+        opened.on("dialog", lambda dialog: complaints.append(f"a dialog: {dialog.message}"))
+        opened.on(
+            "console",
+            lambda message: (
+                complaints.append(message.text) if message.type in ("error", "warning") else None
+            ),
+        )
+        opened.goto(path.as_uri() + hash)
+        opened.wait_for_selector(wait_for)
+        return opened
+
+    yield open_html
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert [url for url in asked if not url.startswith((folder.as_uri(), "about:"))] == []
