@@ -18,7 +18,7 @@ from regard.atlas import Atlas, Loader, survey
 from regard.atlas.cluster import counted_on_ray
 from regard.atlas.preparing import Settings
 from regard.atlas.tally import Tally
-from tests.atlas.surveying import assert_alike, exact, many_files, mixed_corpus, small_model
+from tests.atlas.surveying import assert_alike, many_files, mixed_corpus
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,16 +31,6 @@ pytestmark = [
 ]
 
 FILES = 24
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_model(tmp_path_factory.mktemp("models") / "small")
-
-
-@pytest.fixture(scope="module")
-def loader(model: Path) -> Loader:
-    return exact(model)
 
 
 @pytest.fixture(scope="module")

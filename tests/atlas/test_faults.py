@@ -29,16 +29,6 @@ FILES = 6
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_model(tmp_path_factory.mktemp("models") / "small")
-
-
-@pytest.fixture(scope="module")
-def loader(model: Path) -> Loader:
-    return exact(model)
-
-
-@pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return many_files(tmp_path_factory.mktemp("files") / "corpus", FILES, size=150)
 

@@ -37,11 +37,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def loader(tmp_path_factory: pytest.TempPathFactory) -> Loader:
-    return exact(small_model(tmp_path_factory.mktemp("models") / "encoder"))
-
-
-@pytest.fixture(scope="module")
 def whole(corpus: Path, loader: Loader, tmp_path_factory: pytest.TempPathFactory) -> Atlas:
     """A survey in one shard."""
     out = tmp_path_factory.mktemp("whole") / "a.atlas"

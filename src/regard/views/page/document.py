@@ -1,16 +1,13 @@
 """A page as HTML: one file, with nothing in it that comes from elsewhere."""
 
 import html
-import json
 from collections.abc import Mapping
-from importlib import resources
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
-)
+from regard.views.one_file import one_file
+
 _LARGEST_IN_NOTEBOOK = 20_000_000
 
 
@@ -57,46 +54,13 @@ def document(facts: Mapping[str, Any], blobs: Mapping[str, str]) -> Page:
         blobs: edges and maps, packed, by name.
     """
     title = str(facts["title"])
-    # No text can end the element that it is in, or begin another.
-    data = json.dumps(facts, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    parts = [
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-        f"<title>{html.escape(_visible(title))}</title><style>{_asset('page.css')}</style></head>",
-        '<body><div id="regard"></div>',
-        "<noscript>This page shows attention with the help of JavaScript.</noscript>",
-        f'<script type="application/json" id="regard-page">{data}</script>',
-        *(
-            f'<script type="text/plain" id="regard-{name}">{blob}</script>'
-            for name, blob in blobs.items()
-        ),
-        f"<script>{_asset('page.js')}</script></body></html>",
-    ]
+    sorry = "This page shows attention with the help of JavaScript."
+    whole = one_file(
+        "regard.views.page", "page", title=title, facts=facts, sorry=sorry, blobs=blobs
+    )
     num_layers, num_tokens = len(facts["layers"]), sum(len(x["pieces"]) for x in facts["texts"])
     summary = f"{_count(num_layers, 'layer')}, {_count(num_tokens, 'token')}"
-    return Page("\n".join(parts), summary, title)
-
-
-def _asset(name: str) -> str:
-    """Return a part of the page that was built from `web/`.
-
-    Raises:
-        FileNotFoundError: it was not built.
-    """
-    file = resources.files("regard.views.page") / "assets" / name
-    try:
-        return file.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"{name} is missing: in a checkout, build it with `make web` (needs Node 20 or newer); "
-            "an installed wheel has it"
-        ) from error
-
-
-def _visible(text: str) -> str:
-    """Return text without halves of characters, which no file can hold."""
-    return text.encode("utf-8", errors="replace").decode("utf-8")
+    return Page(whole, summary, title)
 
 
 def _count(number: int, what: str) -> str:
