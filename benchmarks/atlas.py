@@ -47,15 +47,10 @@ class Bare(Surveyor):
     """A surveyor that runs the model, and looks at nothing."""
 
     @torch.no_grad()
-    def count(self, windows: Sequence[Window]) -> Tally:
-        tally = Tally()
-        for start in range(0, len(windows), 8):
-            some = [window.ids for window in windows[start : start + 8]]
-            for length in sorted({len(ids) for ids in some}):
-                batch = torch.tensor([ids for ids in some if len(ids) == length])
-                self._model(input_ids=batch, **self._options)
-                tally.add("rows", batch.numel())
-        return tally
+    def _count_batch(self, windows: Sequence[Window], tally: Tally) -> None:
+        ids = torch.tensor([window.ids for window in windows])
+        self._model(input_ids=ids, **self._options)
+        tally.add("rows", ids.numel())
 
 
 def _book(start: int, stop: int) -> str:
@@ -83,9 +78,9 @@ def _rate(folder: Path, surveyor: type[Surveyor], workers: int) -> float:
         surveyor=surveyor,
     )
     times, tokens = [], []
-    for _, data in found:
+    for _, tally in found:
         times.append(time.perf_counter())
-        tokens.append(int(Tally.from_bytes(data).sums["rows"]))
+        tokens.append(int(tally.sums["rows"]))
     # With two workers, the second begins while the first one's shards are already counted.
     return sum(tokens[workers:]) / (times[-1] - times[workers - 1])
 

@@ -10,6 +10,7 @@ from regard.atlas.extra import needed
 from regard.atlas.loader import Loader
 from regard.atlas.preparing import Settings, prepare
 from regard.atlas.surveyor import Surveyor
+from regard.atlas.tally import Tally
 from regard.atlas.units import Shard
 
 Row = dict[str, Any]
@@ -29,8 +30,8 @@ def counted_on_ray(
     address: str | None,
     gpus: float,
     surveyor: type[Surveyor] = Surveyor,
-) -> Iterator[tuple[str, bytes]]:
-    """Yield the name of each shard and its tally, as bytes, in the order in which they are done.
+) -> Iterator[tuple[str, Tally]]:
+    """Yield the name of each shard and its tally, in the order in which they are done.
 
     A row of the pipeline is a shard: some actors read and tokenize it, others have the model and
     count. Ray Data passes on no more than they can take, and does again what a dead one had begun.
@@ -71,7 +72,7 @@ def counted_on_ray(
             **({"num_gpus": gpus} if gpus else {"num_cpus": 1}),
         )
         for row in counted.iter_rows():
-            yield row["name"], row["tally"]
+            yield row["name"], Tally.from_bytes(row["tally"])
 
 
 class _Prepare:
@@ -98,7 +99,7 @@ class _Count:
 
     def __call__(self, row: Row) -> Row:
         tally = self._surveyor.count(pickle.loads(row["windows"]))
-        tally.merge(type(tally).from_bytes(row["tally"]))
+        tally.merge(Tally.from_bytes(row["tally"]))
         return {"name": row["name"], "tally": tally.to_bytes()}
 
 

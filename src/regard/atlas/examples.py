@@ -100,10 +100,9 @@ def excerpt(
         shortened, shift = left + text[end:stop], len(left) - end
     else:
         shortened, shift = text[start:stop], -start
-    moved = {
-        first: (first[0] - start, first[1] - start),
-        second: (second[0] + shift, second[1] + shift),
-    }
-    if first == second:
-        moved[second] = (first[0] - start, first[1] - start)
-    return shortened, moved[query], moved[key]
+
+    def moved(place: tuple[int, int]) -> tuple[int, int]:
+        by = -start if place == first else shift
+        return place[0] + by, place[1] + by
+
+    return shortened, moved(query), moved(key)

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.matrix.distance import sums_by_offset
+from regard.matrix.effective_keys import effective_keys
 from regard.matrix.reduction import Sums, merged, zeros
 from regard.matrix.result import Result
 from regard.matrix.source import Fact
@@ -147,10 +148,8 @@ class Habits:
         return Sums(view.outline, tensors)
 
     def update(self, state: Sums, tile: Tile) -> Sums:
-        share = tile.row_sums
-        effective = (share * (tile.entropy / share).exp()).masked_fill(share == 0.0, 0.0)
         tile.heads_of(state["entropy"]).add_(tile.entropy.sum(dim=2))
-        tile.heads_of(state["effective"]).add_(effective.sum(dim=2))
+        tile.heads_of(state["effective"]).add_(effective_keys(tile).sum(dim=2))
         tile.add_to_columns(state["received"], tile.column_sums)
         tile.add_to_columns(state["lookers"], tile.lookers)
         offsets, sums = sums_by_offset(tile)
@@ -162,8 +161,8 @@ class Habits:
         flat = tile.weights.flatten(2)
         for number, places in enumerate(self.kinds.pairs_in(tile)):
             for name, some in zip(("same", "after"), places, strict=True):
-                mass = flat[number].index_select(1, some).sum(dim=1, dtype=torch.float64)
-                tile.heads_of(state[name])[number].add_(mass)
+                so_far = tile.heads_of(state[name])[number]
+                so_far.add_(flat[number].index_select(1, some).sum(dim=1, dtype=so_far.dtype))
         return state
 
     def finish(self, state: Sums) -> HabitsResult:

@@ -58,9 +58,7 @@ def label_heads(
         relations: the table of relations.
         coreference: the table of coreference.
     """
-    by_offset: dict[tuple[int, int], dict[int, float | None]] = defaultdict(dict)
-    for row in offsets:
-        by_offset[place_of(row)][row["offset"]] = row["share"]
+    by_offset = offsets_of(offsets)
     related, referring = by_head(relations), by_head(coreference)
     return [
         labels_of(
@@ -76,6 +74,15 @@ def label_heads(
 def place_of(row: Row) -> tuple[int, int]:
     """Return the layer and the head that a row is about."""
     return row["layer"], row["head"]
+
+
+def offsets_of(rows: Iterable[Row]) -> dict[tuple[int, int], dict[int, float]]:
+    """Return how much each layer and head looks at each offset, where that was measured."""
+    found: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
+    for row in rows:
+        if (share := known(row["share"])) is not None:
+            found[place_of(row)][row["offset"]] = share
+    return found
 
 
 def by_head(rows: Iterable[Row]) -> dict[tuple[int, int], list[Row]]:

@@ -39,12 +39,24 @@ def pretrained(model: str, *, dtype: torch.dtype = torch.float32, device: str = 
         dtype: the type of its numbers.
         device: where it runs.
     """
-    name, stamp = model, str(dtype)
-    if Path(model).is_dir():
-        # Workers may run elsewhere.
-        folder = Path(model).resolve()
-        name, model, stamp = folder.name, str(folder), f"{dtype} {_stamp(folder)}"
-    return Loader(name, partial(_model, model, dtype, device), partial(_tokenizer, model), stamp)
+    name, model, stamp = located(model)
+    return Loader(
+        name,
+        partial(_model, model, dtype, device),
+        partial(_tokenizer, model),
+        f"{dtype} {stamp}",
+    )
+
+
+def located(model: str) -> tuple[str, str, str]:
+    """Return the name of a model, where workers find it, and what changes when its files do.
+
+    Workers may run in other folders; so the place of a folder is absolute.
+    """
+    if not Path(model).is_dir():
+        return model, model, ""
+    folder = Path(model).resolve()
+    return folder.name, str(folder), _stamp(folder)
 
 
 def _stamp(folder: Path) -> str:

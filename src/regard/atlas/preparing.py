@@ -1,6 +1,5 @@
 """A shard of a corpus as windows of tokens, ready for a model."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from typing import Any
 
 from regard.atlas.annotated import AnnotatedDocument
 from regard.atlas.annotated_windows import mention_windows, sentence_windows
+from regard.atlas.chance import drawn
 from regard.atlas.documents import Document, documents
 from regard.atlas.tally import Tally
 from regard.atlas.text_windows import repeated_windows, text_windows
@@ -36,10 +36,7 @@ class Settings:
 
     def wants(self, document: str) -> bool:
         """Say whether a document is in the sample, by its name."""
-        digest = hashlib.sha256(
-            f"{self.seed}\0{document}".encode("utf-8", "surrogatepass")
-        ).digest()
-        return int.from_bytes(digest[:8], "little") < self.sample * 2**64
+        return drawn(document, self.seed) < self.sample * 2**64
 
 
 def prepare(shard: Shard, tokenizer: Any, settings: Settings) -> tuple[list[Window], Tally]:

@@ -87,16 +87,17 @@ def survey(
     loader = pretrained(model) if isinstance(model, str) else model
     all_shards = into_shards(find_units(source, out), shards)
     all_shards.append(Shard(len(all_shards), (REPEATS,)))
-    settings = Settings(_length(length, loader), field, sample, seed)
+    tokenizer: Any = loader.tokenizer()
+    settings = Settings(_length(length, tokenizer.model_max_length), field, sample, seed)
     plan = Plan.of(loader, os.fspath(source), settings, all_shards)
     folder = Path(out)
     parts = _begin(folder, plan)
     if (folder / ABOUT).exists():
         shutil.rmtree(parts, ignore_errors=True)
         return Atlas(folder)
-    missing = [shard for shard in all_shards if not _part(parts, shard).exists()]
+    missing = [shard for shard in all_shards if not _part(parts, shard.id).exists()]
     if workers is None and address is None:
-        found = _counted_here(missing, loader, settings, batch_size)
+        found = _counted_here(missing, loader, tokenizer, settings, batch_size)
     else:
         found = counted_on_ray(
             missing,
@@ -107,14 +108,12 @@ def survey(
             address=address,
             gpus=gpus,
         )
-    by_id = {shard.id: shard for shard in all_shards}
-    for name, data in progressing(found, "shards", len(missing), progress):
-        Tally.from_bytes(data).save(_part(parts, by_id[name]))
-    return _finish(folder, plan, [_part(parts, shard) for shard in all_shards])
+    for name, tally in progressing(found, "shards", len(missing), progress):
+        tally.save(_part(parts, name))
+    return _finish(folder, plan, [_part(parts, shard.id) for shard in all_shards])
 
 
-def _length(length: int | None, loader: Loader) -> int:
-    longest = loader.tokenizer().model_max_length
+def _length(length: int | None, longest: int) -> int:
     if length is None:
         return min(LENGTH, longest)
     if length < 8:
@@ -127,8 +126,8 @@ def _length(length: int | None, loader: Loader) -> int:
     return length
 
 
-def _part(parts: Path, shard: Shard) -> Path:
-    return parts / f"{shard.id}.npz"
+def _part(parts: Path, shard: str) -> Path:
+    return parts / f"{shard}.npz"
 
 
 def _begin(folder: Path, plan: Plan) -> Path:
@@ -160,18 +159,17 @@ def _write(path: Path, text: str) -> None:
 
 
 def _counted_here(
-    shards: Sequence[Shard], loader: Loader, settings: Settings, batch_size: int
-) -> Iterator[tuple[str, bytes]]:
-    """Yield the name of each shard and its tally, as bytes, counted in this process."""
+    shards: Sequence[Shard], loader: Loader, tokenizer: Any, settings: Settings, batch_size: int
+) -> Iterator[tuple[str, Tally]]:
+    """Yield the name of each shard and its tally, counted in this process."""
     if not shards:
         return
-    tokenizer: Any = loader.tokenizer()
     surveyor = Surveyor(loader.model(), tokenizer, batch_size=batch_size, seed=settings.seed)
     for shard in shards:
         windows, read = prepare(shard, tokenizer, settings)
         tally = surveyor.count(windows)
         tally.merge(read)
-        yield shard.id, tally.to_bytes()
+        yield shard.id, tally
 
 
 def _finish(folder: Path, plan: Plan, parts: Sequence[Path]) -> Atlas:

@@ -1,6 +1,5 @@
 """A model that counts what its heads do in windows of text."""
 
-import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from regard.atlas.chance import drawn
 from regard.atlas.examples import Example, excerpt
 from regard.atlas.glimpses import Glimpses, GlimpsesResult
 from regard.atlas.habits import REACH, SINK_LOOKERS, Habits, HabitsResult
@@ -66,23 +66,20 @@ class Surveyor:
     def _count_batch(self, windows: Sequence[Window], tally: Tally) -> None:
         kind = windows[0].kind
         ids = torch.tensor([window.ids for window in windows], device=self._device)
-        counts = _Counts(windows, self._vocabulary, self._seed)
         probes = [probe for probe in self._known_probes(ids[:1]) if probe.kind == kind]
-        reductions = [] if kind == "mentions" else counts.reductions
-        reductions = [*reductions, *(probe.groups(windows) for probe in probes)]
-        if not reductions:
-            return
-        seen = self._seen(ids, reductions)
-        if kind != "mentions":
-            counts.add_totals(tally)
+        # The text of windows with mentions is that of sentences, which are counted already.
+        counts = [] if kind == "mentions" else [_Counts(windows, self._vocabulary, self._seed)]
+        reductions = [one for each in counts for one in each.reductions]
+        seen = self._seen(ids, [*reductions, *(probe.groups(windows) for probe in probes)])
+        for each in counts:
+            each.add_totals(tally)
         for probe in probes:
             probe.count(windows, tally)
         for number, call in enumerate(seen):
-            found = list(call.results)
-            if kind != "mentions":
-                counts.add(tally, number, *found[:2])
-                found = found[2:]
-            for probe, between in zip(probes, found, strict=True):
+            own, asked = call.results[: len(reductions)], call.results[len(reductions) :]
+            for each in counts:
+                each.add(tally, number, *own)
+            for probe, between in zip(probes, asked, strict=True):
                 probe.score(windows, between.numpy()["weights"], number, tally)
 
     def _seen(self, ids: torch.Tensor, reductions: Sequence[AnyReduction]) -> Seen:
@@ -119,7 +116,7 @@ class _Counts:
         self._windows = windows
         self._prefix = "repeats/" if windows[0].kind == "repeats" else ""
         self._kinds = vocabulary.kinds([window.ids for window in windows])
-        self._chances = [_chance(window.name, seed) for window in windows]
+        self._chances = [np.random.default_rng(drawn(window.name, seed)) for window in windows]
         length = len(windows[0].ids)
         rows = torch.tensor(
             np.stack([chance.integers(0, length, _GLIMPSES) for chance in self._chances])
@@ -186,12 +183,6 @@ def _batches(windows: Sequence[Window], batch_size: int) -> Iterator[list[Window
         size = max(1, min(batch_size, BATCH_TOKENS // length))
         for start in range(0, len(group), size):
             yield group[start : start + size]
-
-
-def _chance(name: str, seed: int) -> np.random.Generator:
-    """Return chance for a window, the same whenever and wherever it is read."""
-    digest = hashlib.sha256(f"{seed}\0{name}".encode("utf-8", "surrogatepass")).digest()
-    return np.random.default_rng(int.from_bytes(digest[:8], "little"))
 
 
 def _config(model: nn.Module) -> Any:

@@ -5,6 +5,7 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -69,7 +70,7 @@ class Shard:
     number: int
     units: tuple[Unit, ...]
 
-    @property
+    @cached_property
     def id(self) -> str:
         """A name that tells its content: units, their sizes and their stamps."""
         content = hashlib.sha256()

@@ -27,19 +27,15 @@ class Vocabulary:
         tokens = torch.tensor(ids)
         return Kinds(tokens, self._those(tokens, 0), self._those(tokens, 1))
 
-    def is_separator(self, token: int) -> bool:
-        """Say whether a token is special, or ends a line."""
-        return self._of(token)[0]
-
-    def is_punctuation(self, token: int) -> bool:
-        """Say whether a token has signs, but no letter and no digit, and is no separator."""
-        return self._of(token)[1]
-
     def _those(self, ids: Int[Tensor, "batch tokens"], which: int) -> Bool[Tensor, "batch tokens"]:
         each, places = ids.unique(return_inverse=True)
         return torch.tensor([self._of(token)[which] for token in each.tolist()])[places]
 
     def _of(self, token: int) -> tuple[bool, bool]:
+        """Say whether a token separates: is special, or ends a line; and whether it is punctuation.
+
+        Punctuation has signs, but no letter and no digit.
+        """
         if token not in self._known:
             text = self._tokenizer.decode([token])
             if token in self._special or ("\n" in text and not text.strip()):

@@ -93,17 +93,20 @@ def survey(
     """
     from regard.atlas import Loader
     from regard.atlas import survey as surveyed
+    from regard.atlas.loader import located
 
+    name, place, stamp = located(model)
     loader = Loader(
-        Path(model).resolve().name if Path(model).exists() else model,
+        name,
         partial(
             _model,
-            model,
+            place,
             device=device,
             allow_pickle=allow_pickle,
             allow_remote_code=allow_remote_code,
         ),
-        partial(load_tokenizer, model, allow_remote_code=allow_remote_code),
+        partial(load_tokenizer, place, allow_remote_code=allow_remote_code),
+        stamp,
     )
     found = surveyed(
         source,

@@ -40,11 +40,16 @@ class EffectiveKeys:
         return rows_of_zeros(view, count=())
 
     def update(self, state: Sums, tile: Tile) -> Sums:
-        share = tile.row_sums
-        count = share * (tile.entropy / share).exp()
-        tile.rows_of(state["count"]).add_(count.masked_fill(share == 0.0, 0.0))
+        tile.rows_of(state["count"]).add_(effective_keys(tile))
         tile.rows_of(state["seen"]).fill_(1)
         return state
 
     def finish(self, state: Sums) -> EffectiveKeysResult:
         return EffectiveKeysResult(state.outline.labels(), state.outline.trim(state["count"]))
+
+
+def effective_keys(tile: Tile) -> Float[Tensor, "batch heads rows"]:
+    """Return how many keys the rows of a tile look at, in effect."""
+    share = tile.row_sums
+    count = share * (tile.entropy / share).exp()
+    return count.masked_fill(share == 0.0, 0.0)

@@ -1,9 +1,10 @@
 import { type PageData, VERSION } from "./contract";
+import { parsed } from "./parsed";
 import { Trouble } from "./trouble";
 
 /** The description of the page, from its JSON. */
 export function readPage(json: string): PageData {
-  const page = parse(json);
+  const page = parsed<PageData>(json, "The description of this page");
   if (page.version !== VERSION) {
     throw new Trouble(
       `This page was written in version ${String(page.version)} of its format, ` +
@@ -19,16 +20,4 @@ export function readPage(json: string): PageData {
     }
   }
   return page;
-}
-
-function parse(json: string): PageData {
-  try {
-    const page: unknown = JSON.parse(json);
-    if (typeof page === "object" && page !== null) return page as PageData;
-  } catch {
-    // Told below.
-  }
-  throw new Trouble(
-    "The description of this page cannot be read: the file is damaged or cut short.",
-  );
 }

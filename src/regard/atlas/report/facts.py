@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol, runtime_checkable
 
-from regard.atlas.labels import Row, place_of
+from regard.atlas.labels import Row, offsets_of, place_of
 from regard.atlas.report import heads as parts
 from regard.atlas.report.about import headline, provenance, skipped
 from regard.atlas.report.examples import example_of
@@ -43,7 +43,7 @@ def facts_of(tables: Mapping[str, Table], about: Mapping[str, Any]) -> dict[str,
         )
     heads = sorted(rows["heads"], key=place_of)
     places = {place_of(row): number for number, row in enumerate(heads)}
-    offsets = parts.offsets_of(rows.get("offsets", ()))
+    offsets = offsets_of(rows.get("offsets", ()))
     distances = parts.distances_of(rows.get("distances", ()))
     return {
         "version": VERSION,

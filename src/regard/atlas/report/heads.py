@@ -43,15 +43,6 @@ def keys_of(shares: Shares) -> list[int]:
     return sorted({key for each in shares.values() for key in each})
 
 
-def offsets_of(rows: Iterable[Row]) -> dict[tuple[int, int], dict[int, float]]:
-    """Return how much each head looks at each offset."""
-    found: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
-    for row in rows:
-        if (share := known(row["share"])) is not None:
-            found[place_of(row)][row["offset"]] = share
-    return found
-
-
 def distances_of(rows: Iterable[Row]) -> dict[tuple[int, int], dict[int, float]]:
     """Return how much each head looks at each half octave of distances."""
     found: dict[tuple[int, int], dict[int, float]] = defaultdict(lambda: defaultdict(float))
