@@ -1,6 +1,6 @@
 """Every head of every call equals what the same model admits to under eager attention.
 
-The table in docs/watched-models.md is made of what these tests find. To write it anew:
+The table in docs/reference/watched-models.md is made of what these tests find. To write it anew:
 
     WRITE_DOCS=1 python -m pytest tests/watch/test_architectures.py
 """

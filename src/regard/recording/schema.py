@@ -1,4 +1,4 @@
-"""What a recording says of itself, checked when it is opened; see `docs/recording-format.md`."""
+"""What a recording says of itself, checked when it is opened; see `docs/reference/recording-format.md`."""
 
 from typing import Any, Literal
 

@@ -1,7 +1,7 @@
 """The files of the map: the address of each, and its bytes.
 
 The same files are computed by the server when they are asked for and written by `publish`. All
-addresses are below `data/DIGEST/`; `docs/map.md` has the whole layout.
+addresses are below `data/DIGEST/`; `docs/guides/map.md` has the whole layout.
 """
 
 from dataclasses import dataclass
