@@ -9,15 +9,20 @@ import pytest
 import regard
 
 OPTIONAL = (
+    "conllu",
     "fastapi",
+    "fsspec",
     "matplotlib",
     "networkx",
     "pandas",
     "PIL",
+    "pyarrow",
+    "pydantic",
     "ray",
     "rich",
     "transformers",
     "typer",
+    "uvicorn",
     "zarr",
 )
 

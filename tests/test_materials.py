@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, BertModel
 
-from materials import minilm, smollm2
+from materials import minilm, smollm2, treebank
 from materials.cache import kept
 from materials.wheels import Wheel
 
@@ -149,3 +149,12 @@ def test_smollm2_knows_paris() -> None:
     with torch.no_grad():
         answer = model(**tokens).logits[0, -1].argmax()
     assert tokenizer.decode(answer) == " Paris"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "sentences"), [("train", 12_544), ("dev", 2_001), ("test", 2_077)]
+)
+def test_a_treebank_has_its_sentences(name: str, sentences: int) -> None:
+    text = (treebank() / f"en_ewt-ud-{name}.conllu").read_text(encoding="utf-8")
+    assert text.count("\n# text = ") == sentences
