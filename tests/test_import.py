@@ -47,8 +47,8 @@ def test_import_loads_no_optional_dependency(run_python: Callable[..., str]) -> 
     assert run_python("-c", LIST_OPTIONAL).split() == []
 
 
-# It measures time, so nothing may run beside it.
 @pytest.mark.slow
+@pytest.mark.alone
 def test_import_takes_little_longer_than_torch(run_python: Callable[..., str]) -> None:
     # As pip leaves it: even where Python is told not to write bytecode.
     compileall.compile_dir(Path(regard.__file__).parent, quiet=1)

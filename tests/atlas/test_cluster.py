@@ -22,6 +22,7 @@ from tests.atlas.surveying import assert_alike, many_files, mixed_corpus
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.alone,
     pytest.mark.usefixtures("one_thread", "quiet_transformers"),
     # Ray Data sets what it deprecates itself.
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
