@@ -2,19 +2,20 @@
 
 BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
 
-.PHONY: help check lint types imports web web-check test doctest slow fix bench ci
+.PHONY: help check lint types imports web web-check docs test doctest slow fix bench ci
 
 help:
 	@echo "make check   lint, types, imports and all tests: what CI checks, in this environment"
 	@echo "make test    the fast tests"
 	@echo "make web     build the page, the map and the report from web/ into the package"
+	@echo "make docs    build the site of the docs into site/"
 	@echo "make fix     format, and repair what ruff can repair"
 	@echo "make bench   run the benchmarks"
 	@echo "make ci      check from nothing, in new environments, as CI does"
 
 # One after another even under -j: some tests measure time and memory.
 .NOTPARALLEL:
-check: lint types imports web-check test doctest slow
+check: lint types imports web-check docs test doctest slow
 
 lint:
 	@.ci/step "ruff check" python -m ruff check .
@@ -32,11 +33,16 @@ web:
 	@mkdir -p src/regard/views/page/assets src/regard/server/assets src/regard/atlas/assets
 	@cp web/dist/page.js web/dist/page.css src/regard/views/page/assets/
 	@cp web/dist/atlas.js web/dist/atlas.css src/regard/atlas/assets/
-	@cp web/dist/map.js web/dist/map.css src/regard/server/assets/
+	@cp web/dist/map.js web/dist/map.css web/dist/engine.js src/regard/server/assets/
+	@cp web/dist/map.js.gz web/dist/map.css.gz web/dist/engine.js.gz src/regard/server/assets/
 	@cp web/dist/map.html src/regard/server/assets/index.html
 
 web-check:
 	@.ci/step "web: types, lint and tests" npm --prefix web run --silent check
+
+# Whatever it warns of is an error; what Material says of its own future is not about this site.
+docs:
+	@NO_MKDOCS_2_WARNING=1 .ci/step "docs" python -m mkdocs build --strict
 
 test:
 	@OMP_NUM_THREADS=1 .ci/step "fast tests" python -m pytest -q -m "not slow" -n auto --dist loadfile
@@ -45,7 +51,8 @@ doctest:
 	@.ci/step "doctests" python -m pytest -q --doctest-modules src/regard
 
 slow:
-	@.ci/step "slow tests" python -m pytest -q -m slow
+	@OMP_NUM_THREADS=1 .ci/step "slow tests" python -m pytest -q -m "slow and not alone" -n auto --dist loadfile --durations 25
+	@.ci/step "slow tests that run alone" python -m pytest -q -m alone --durations 10
 
 fix:
 	npm --prefix web run fix

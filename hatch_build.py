@@ -14,7 +14,11 @@ PLACES = {
     "atlas.js": PACKAGE / "atlas" / "assets" / "atlas.js",
     "atlas.css": PACKAGE / "atlas" / "assets" / "atlas.css",
     "map.js": PACKAGE / "server" / "assets" / "map.js",
+    "map.js.gz": PACKAGE / "server" / "assets" / "map.js.gz",
     "map.css": PACKAGE / "server" / "assets" / "map.css",
+    "map.css.gz": PACKAGE / "server" / "assets" / "map.css.gz",
+    "engine.js": PACKAGE / "server" / "assets" / "engine.js",
+    "engine.js.gz": PACKAGE / "server" / "assets" / "engine.js.gz",
     "map.html": PACKAGE / "server" / "assets" / "index.html",
 }
 """What `web/` is built into, and where in the package it goes."""

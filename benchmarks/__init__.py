@@ -1,1 +1,14 @@
-"""One command a benchmark: `python -m benchmarks.NAME`, with `--json` one line a figure."""
+"""One command for all: `python -m benchmarks`; one a benchmark: `python -m benchmarks.NAME`."""
+
+BENCHMARKS: dict[str, str | None] = {
+    "attend": None,
+    "transformers_window": None,
+    "matrix": None,
+    "memory": "docs/images/memory.svg",
+    "watch": None,
+    "page": None,
+    "map": None,
+    "atlas": None,
+    "rnn_vs_attention": "docs/images/rnn-vs-attention.svg",
+}
+"""By name, in the order in which they are run and shown: the picture that one draws, if it does."""

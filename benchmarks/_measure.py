@@ -2,7 +2,10 @@
 
 import argparse
 import gc
+import importlib.metadata
 import json
+import math
+import os
 import platform
 import resource
 import subprocess
@@ -11,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,7 +23,12 @@ import torch
 class Figure:
     """One measured number, and what was aimed at.
 
-    `aim` is a bound that the value should keep: "≤ 1.03", "≥ 16", or empty.
+    Attributes:
+        name: says what was measured; no other figure of the benchmark has the same.
+        value: NaN if there is none, and `note` says why.
+        unit: of the value.
+        aim: a bound that the value should keep: "≤ 1.03", "≥ 16", or empty.
+        note: what else there is to know.
     """
 
     name: str
@@ -76,45 +85,69 @@ def peak_bytes() -> int:
 
 
 def machine() -> str:
-    """Say on what the figures were measured."""
+    """Say on what the figures are measured."""
     model = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo") as lines:
             model = next(x.split(":")[1].strip() for x in lines if x.startswith("model name"))
     except (OSError, StopIteration):
         pass
+    model = model.replace("(R)", "").replace("(TM)", "")
+    threads = torch.get_num_threads()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     return (
-        f"{model}, {torch.get_num_threads()} threads, "
-        f"{torch.backends.cpu.get_cpu_capability()}, Python {platform.python_version()}, "
-        f"torch {torch.__version__}"
+        f"{model}, {threads} thread{'s' if threads > 1 else ''}, "
+        f"{torch.backends.cpu.get_cpu_capability()}, {memory:.0f} GB of memory"
     )
 
 
-def in_child(code: str, seconds: float | None = None) -> list[float]:
+def versions(*packages: str) -> dict[str, str]:
+    """Return the versions of Python, torch and packages, of those that are installed."""
+    found = {"Python": platform.python_version(), "torch": torch.__version__}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def in_child(
+    code: str, seconds: float | None = None, python: str | Path = sys.executable
+) -> list[float]:
     """Run code in a process of its own, whose memory is its own, and return what it prints.
+
+    Args:
+        code: what to run. The last line that it prints has numbers.
+        seconds: how long it may take.
+        python: the interpreter: that of a peer, if it has one.
 
     Raises:
         RuntimeError: it failed, or took longer than so many seconds.
     """
-    command = [sys.executable, "-c", code]
+    command = [str(python), "-c", code]
     try:
         run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
     except subprocess.TimeoutExpired as error:
         raise RuntimeError(f"not finished after {seconds:.0f} s") from error
     if run.returncode:
         raise RuntimeError(f"{code}\n{run.stderr or f'it was ended by signal {-run.returncode}'}")
-    return [float(word) for word in run.stdout.split()]
+    return [float(word) for word in run.stdout.strip().split("\n")[-1].split()]
 
 
-def run_parts(about: str, parts: Mapping[str, Callable[[], Iterable[Figure]]]) -> None:
+def run_parts(
+    about: str,
+    parts: Mapping[str, Callable[[], Iterable[Figure]]],
+    measured_with: Mapping[str, str] | None = None,
+) -> None:
     """Run the parts of a benchmark that the command line asks for, and print their figures.
 
     Args:
         about: what the benchmark is about; its first line is shown by --help.
         parts: by name, what measures.
+        measured_with: the versions of what is measured; of Python and torch by default.
     """
-    parser = argparse.ArgumentParser(description=about.split("\n")[0])
-    parser.add_argument("--json", action="store_true", help="print one line of JSON a figure")
+    parser = _parser(about)
     parser.add_argument(
         "--only",
         nargs="+",
@@ -124,8 +157,7 @@ def run_parts(about: str, parts: Mapping[str, Callable[[], Iterable[Figure]]]) -
         help=f"run only some of: {', '.join(parts)}",
     )
     arguments = parser.parse_args()
-    if not arguments.json:
-        print(machine())
+    introduce(machine(), measured_with or versions(), as_json=arguments.json)
     for name in arguments.only:
         for figure in parts[name]():
             report(figure, as_json=arguments.json)
@@ -137,20 +169,39 @@ def asked(about: str) -> argparse.Namespace:
     Args:
         about: what the benchmark is about; its first line is shown by --help.
     """
-    parser = argparse.ArgumentParser(description=about.split("\n")[0])
-    parser.add_argument("--json", action="store_true", help="print one line of JSON a figure")
+    parser = _parser(about)
     parser.add_argument("--figure", type=Path, help="draw the curves into this file")
     arguments = parser.parse_args()
-    if not arguments.json:
-        print(machine())
+    introduce(machine(), versions(), as_json=arguments.json)
     return arguments
+
+
+def _parser(about: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=about.split("\n")[0])
+    explanation = "print lines of JSON: one on machine and versions, then one a figure"
+    parser.add_argument("--json", action="store_true", help=explanation)
+    return parser
+
+
+def introduce(machine: str, versions: Mapping[str, str], *, as_json: bool) -> None:
+    """Print on what, and with which versions is measured, before the figures."""
+    if as_json:
+        print(json.dumps({"machine": machine, "versions": dict(versions)}), flush=True)
+        return
+    print(f"{machine}; {', '.join(map(' '.join, versions.items()))}", flush=True)
 
 
 def report(figure: Figure, *, as_json: bool) -> None:
     """Print a figure as soon as it is known: a row of a table, or one line of JSON."""
     if as_json:
-        print(json.dumps({**asdict(figure), "reached": figure.reached}, ensure_ascii=False))
+        found = {**as_object(figure), "reached": figure.reached}
+        print(json.dumps(found, ensure_ascii=False), flush=True)
         return
     verdict = {None: "", True: "reached", False: "not reached"}[figure.reached]
     value = f"{figure.value:.4g} {figure.unit}"
     print(f"{figure.name:<66} {value:>12}  {figure.aim:<8} {verdict:<12} {figure.note}", flush=True)
+
+
+def as_object(figure: Figure) -> dict[str, Any]:
+    """Return a figure for JSON, which has no NaN."""
+    return {**asdict(figure), "value": None if math.isnan(figure.value) else figure.value}

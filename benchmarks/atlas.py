@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, BertConfig, BertModel
 
-from benchmarks._measure import Figure, interleaved, peak_bytes, run_parts
+from benchmarks._measure import Figure, interleaved, peak_bytes, run_parts, versions
 from materials import minilm, moby_dick, smollm2
 from regard import watch
 from regard.atlas import Loader, pretrained, survey
@@ -95,7 +95,7 @@ def rate_figures() -> Iterator[Figure]:
     bare, surveyed = max(rates["bare"]), max(rates["survey"])
     yield Figure("rate: bare model in the pipeline", bare, "tokens/s")
     yield Figure("rate: survey", surveyed, "tokens/s")
-    yield Figure("rate: survey over bare model", surveyed / bare, "x", "≥ 0.6")
+    yield Figure("rate: survey over bare model", surveyed / bare, "×", "≥ 0.6")
 
 
 def workers_figures() -> Iterator[Figure]:
@@ -106,7 +106,7 @@ def workers_figures() -> Iterator[Figure]:
         )
     yield Figure("workers: one", max(one), "tokens/s")
     yield Figure("workers: two", max(two), "tokens/s")
-    yield Figure("workers: two over one", max(two) / max(one), "x")
+    yield Figure("workers: two over one", max(two) / max(one), "×")
 
 
 def shares_figures() -> Iterator[Figure]:
@@ -140,7 +140,7 @@ def shares_figures() -> Iterator[Figure]:
     times = interleaved(2, **contenders)
     for name in kept:
         share = times[name] / times["bare"] - 1.0
-        yield Figure(f"shares: {name}, beyond a forward pass", share, "x")
+        yield Figure(f"shares: {name}, beyond a forward pass", share, "×")
 
 
 def _small() -> Loader:
@@ -180,7 +180,7 @@ def memory_figures() -> Iterator[Figure]:
         found.append(json.loads(ran.stdout.strip().split("\n")[-1]))
     for tokens, memory in found:
         yield Figure(f"memory: of the driver, {tokens:,} tokens", memory / 1e6, "MB")
-    yield Figure("memory: ten times the tokens", found[1][1] / found[0][1], "x", "≤ 1.1")
+    yield Figure("memory: ten times the tokens", found[1][1] / found[0][1], "×", "≤ 1.1")
 
 
 if __name__ == "__main__":
@@ -192,4 +192,5 @@ if __name__ == "__main__":
             "workers": workers_figures,
             "memory": memory_figures,
         },
+        versions("transformers", "ray", "pyarrow"),
     )

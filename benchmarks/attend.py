@@ -1,31 +1,46 @@
-"""`attend` against bare PyTorch, compiled FlexAttention and the package local-attention.
+"""`attend` against bare PyTorch, compiled FlexAttention, local-attention and x-transformers.
 
-    python -m benchmarks.attend [--json] [--only dense window sparse million growth]
+    python -m benchmarks.attend [--json] [--only noise dense window sparse layer million growth]
 
 float32, 1 × 8 heads × 64. What is compared runs side by side; the best of several rounds counts.
+`noise`: the very same call, timed against itself. `layer`: a whole layer of attention, projections
+included, against that of x-transformers with the same weights. Others that have the same mask give
+the same numbers, which is checked first; causal SDPA is what one runs who has no window.
 """
 
 import time
 from collections.abc import Callable, Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import regard
-from benchmarks._measure import Figure, in_child, interleaved, peak_bytes, run_parts
+from benchmarks._measure import Figure, in_child, interleaved, peak_bytes, run_parts, versions
+from regard.layers import MultiHeadAttention
 
 HEADS, DIM = 8, 64
 LONG = 16_384
+LAYER = 8_192
+"""x-transformers makes a mask of n × n for a window, so it is measured where that still fits."""
 WINDOW = regard.causal() & regard.window(before=255)
 SPARSE = regard.causal() & (regard.window(before=63) | regard.columns(every=64))
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def main() -> None:
-    parts = {"dense": dense, "window": window, "sparse": sparse, "million": million}
-    parts["growth"] = growth
-    run_parts(__doc__, parts)
+    parts = {"noise": noise, "dense": dense, "window": window, "sparse": sparse, "layer": layer}
+    parts |= {"million": million, "growth": growth}
+    run_parts(__doc__, parts, versions("local-attention", "x-transformers"))
+
+
+def noise() -> Iterator[Figure]:
+    """The same call against itself: what differs from 1 is the noise of this machine."""
+    same = _sdpa(is_causal=True)
+    for what, times in _both_ways(8_192, 8, one=same, other=same):
+        ratio = times["one"] / times["other"]
+        yield Figure(f"causal SDPA 8,192 {what}: time over itself", ratio, "×")
 
 
 def dense() -> Iterator[Figure]:
@@ -42,11 +57,12 @@ def dense() -> Iterator[Figure]:
 def window() -> Iterator[Figure]:
     """A window of 256 keys, against all of the past and against others with the same window."""
     name = f"window of 256 at {LONG:,}"
-    _check_same(_attend(WINDOW), _local_attention())
     contenders = {"ours": _attend(WINDOW), "past": _sdpa(is_causal=True)}
-    forward = contenders | {"flex": _flex(), "local": _local_attention()}
+    forward = contenders | {"flex": _flex(LONG), "local": _local_attention()}
     with torch.no_grad():
         inputs = _inputs(LONG)
+        for other in (forward["flex"], forward["local"]):
+            torch.testing.assert_close(forward["ours"](*inputs), other(*inputs), **CLOSE)
         times = interleaved(5, **{k: _bound(f, inputs) for k, f in forward.items()})
     ours = times["ours"]
     yield Figure(f"{name} forward: faster than causal SDPA", times["past"] / ours, "×", "≥ 16")
@@ -68,6 +84,45 @@ def sparse() -> Iterator[Figure]:
         aim = "≥ 10" if what == "both passes" else ""
         ratio = times["past"] / times["ours"]
         yield Figure(f"{name} {what}: faster than causal SDPA", ratio, "×", aim)
+
+
+def layer() -> Iterator[Figure]:
+    """A layer with its projections: all of the past, and a window of 256 keys."""
+    yield from _beside_x_transformers("causal", regard.causal(), None)
+    yield from _beside_x_transformers("a window of 256", WINDOW, 255)
+    for name, who in (("Regard", 0), ("x-transformers", 1)):
+        (gigabytes,) = in_child(f"from benchmarks.attend import one_layer; one_layer({who})")
+        what = f"layer, a window of 256 at {LAYER:,} forward: peak extra memory of {name}"
+        yield Figure(what, gigabytes, "GB")
+
+
+def _beside_x_transformers(
+    name: str, pattern: regard.patterns.Pattern, past: int | None
+) -> Iterator[Figure]:
+    ours, theirs = _layers(pattern, past)
+    short = torch.randn(1, 1_024, HEADS * DIM)
+    torch.testing.assert_close(ours(short), theirs(short), **CLOSE)
+    x = torch.randn(1, LAYER, HEADS * DIM, requires_grad=True)
+
+    def trained(one: nn.Module) -> object:
+        return torch.autograd.grad(one(x).sum(), [x, *one.parameters()])
+
+    with torch.no_grad():
+        times = interleaved(3, ours=lambda: ours(x), theirs=lambda: theirs(x))
+    what, than = f"layer, {name} at {LAYER:,}", "faster than x-transformers"
+    yield Figure(f"{what} forward: {than}", times["theirs"] / times["ours"], "×")
+    times = interleaved(3, ours=lambda: trained(ours), theirs=lambda: trained(theirs))
+    yield Figure(f"{what} both passes: {than}", times["theirs"] / times["ours"], "×")
+
+
+def one_layer(who: int) -> None:
+    run = _layers(WINDOW, 255)[who]
+    x = torch.randn(1, LAYER, HEADS * DIM)
+    with torch.no_grad():
+        run(x[:, :64])
+        before = peak_bytes()
+        run(x)
+    print((peak_bytes() - before) / 1e9)
 
 
 def million() -> Iterator[Figure]:
@@ -143,8 +198,16 @@ def _sdpa(*, is_causal: bool) -> Attention:
     return lambda *inputs: scaled_dot_product_attention(*inputs, is_causal=is_causal)
 
 
-def _flex() -> Attention:
-    return lambda *inputs: regard.attend(*inputs, pattern=WINDOW, backend="flex")
+def _flex(length: int) -> Attention:
+    """Return FlexAttention as its users write it."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    def near(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (query >= key) & (query - key <= 255)
+
+    mask = create_block_mask(near, None, None, length, length, device="cpu")
+    compiled = torch.compile(flex_attention, dynamic=False)
+    return lambda *inputs: compiled(*inputs, block_mask=mask)
 
 
 def _local_attention() -> Attention:
@@ -161,10 +224,22 @@ def _local_attention() -> Attention:
     return lambda *inputs: local(*inputs)
 
 
-def _check_same(one: Attention, other: Attention) -> None:
-    """Make sure that what is compared is the same attention."""
-    inputs = _inputs(1_024)
-    torch.testing.assert_close(one(*inputs), other(*inputs), rtol=1e-4, atol=1e-4)
+def _layers(pattern: regard.patterns.Pattern, past: int | None) -> tuple[nn.Module, nn.Module]:
+    """Return a layer of ours and one of x-transformers that have the same weights."""
+    from x_transformers.x_transformers import Attention as TheirAttention
+
+    torch.manual_seed(0)
+    size = HEADS * DIM
+    ours = MultiHeadAttention(size, HEADS, projection_bias=False, pattern=pattern)
+    theirs = TheirAttention(
+        size, dim_head=DIM, heads=HEADS, causal=True, flash=True, max_attend_past=past
+    )
+    names = {"query": "to_q", "key": "to_k", "value": "to_v", "output": "to_out"}
+    weights = ours.state_dict()
+    theirs.load_state_dict(
+        {f"{their}.weight": weights[f"{our}.weight"] for our, their in names.items()}
+    )
+    return ours, theirs
 
 
 if __name__ == "__main__":

@@ -1,24 +1,29 @@
 """Measure recordings and the server of their map: sizes, times of tiles at every level, load.
 
-    python -m benchmarks.map [--json] [--only record book long longest load]
+    python -m benchmarks.map [--json] [--only record book long longest load first]
 
 `record`: SmolLM2, 30 layers of 9 heads, over 8,192 tokens of Moby Dick: the time to record it,
 beside a bare forward pass of the model, and its size. `book`: tiles of that recording. `long`: a
 made one of 131,072 tokens, 4 heads of size 64, causal. `longest`: a made one of 1,048,576 tokens,
 one head, causal with a window of 4,096. Each tile is asked of the real server in a process of its
 own, over HTTP, one after the other, and none twice: the time is what a viewer waits. `load`: 32
-viewers pan at random over the book for a minute.
+viewers pan at random over the book for a minute. `first`: from going to the address of the book to
+its first picture, and until one can zoom, in Chromium with graphics in software and nothing in its
+cache; of a server that has just begun, and of one that was asked before.
 
-Recordings are made once and kept in the cache of materials; `long` takes some ten minutes and 2 GB.
+Recordings are made once and kept in the cache of materials, but for that of `record`, which is made
+anew to see how long it takes; `long` takes some ten minutes and 2 GB.
 """
 
 import math
 import random
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 
 import httpx
@@ -27,8 +32,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, logging
 
 import regard
+from benchmarks._map_first import Opened, chromium, median, opened
 from benchmarks._map_load import load as panned
-from benchmarks._measure import Figure, run_parts
+from benchmarks._measure import Figure, run_parts, versions
 from materials import moby_dick, smollm2
 from materials.cache import kept
 from regard.recording import Recording
@@ -36,6 +42,9 @@ from regard.recording import Recording
 TOKENS = 8192
 TILES = 40
 """Tiles of each level that are measured, if there are that many."""
+
+OPENINGS = 5
+"""So often the map is opened."""
 
 AIM = "≤ 150"
 
@@ -190,15 +199,20 @@ def _written(name: str, folder: Path) -> Iterator[Figure]:
     size = sum(file.stat().st_size for file in (folder / "it.regard").rglob("*") if file.is_file())
     bare, took = map(float, (folder / "seconds.txt").read_text().split())
     yield Figure(f"{name}: size on disk", size / 1e9, "GB")
-    note = f"bare forward {bare:.1f} s" if bare else ""
+    # It may be one that is kept, and was made on another day.
+    note = f"on {date.fromtimestamp((folder / 'seconds.txt').stat().st_mtime)}"
     yield Figure(f"{name}: time to record", took, "s", "", note)
     if bare:
-        yield Figure(f"{name}: recording over a bare forward pass", took / bare, "x")
+        yield Figure(f"{name}: bare forward pass", bare, "s")
+        yield Figure(f"{name}: recording over a bare forward pass", took / bare, "×")
 
 
 def record_figures() -> Iterator[Figure]:
-    yield from _written("book", book())
-    error = regard.open(book() / "it.regard").about.error
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "book"
+        _record_book(folder)
+        yield from _written("book", folder)
+        error = regard.open(folder / "it.regard").about.error
     yield Figure("book: largest error of a weight", error, "")
 
 
@@ -228,6 +242,28 @@ def load_figures() -> Iterator[Figure]:
     yield Figure("load: memory of the server", after / 1e9, "GB", "", f"{before / 1e9:.2f} before")
 
 
+def first_figures() -> Iterator[Figure]:
+    path = book() / "it.regard"
+    with chromium() as browser:
+        # The first page of a browser takes longer, whatever is on it.
+        with served(path) as (url, _):
+            opened(browser, url)
+        fresh: list[Opened] = []
+        for _ in range(OPENINGS):
+            with served(path) as (url, _):
+                fresh.append(opened(browser, url))
+        with served(path) as (url, _):
+            opened(browser, url)
+            warm = [opened(browser, url) for _ in range(OPENINGS)]
+    for name, found in (("a fresh server", fresh), ("a warm server", warm)):
+        note = f"of {OPENINGS}"
+        pictures, ready = [one.picture for one in found], [one.ready for one in found]
+        yield Figure(f"first: picture from {name}, best", min(pictures), "s", "", note)
+        yield Figure(f"first: picture from {name}, median", median(pictures), "s", "≤ 2", note)
+        yield Figure(f"first: all of the map from {name}, best", min(ready), "s", "", note)
+        yield Figure(f"first: all of the map from {name}, median", median(ready), "s", "", note)
+
+
 if __name__ == "__main__":
     run_parts(
         __doc__ or "",
@@ -237,5 +273,7 @@ if __name__ == "__main__":
             "long": long_figures,
             "longest": longest_figures,
             "load": load_figures,
+            "first": first_figures,
         },
+        versions("transformers", "zarr", "fastapi", "uvicorn"),
     )

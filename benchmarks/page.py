@@ -3,15 +3,20 @@
     python -m benchmarks.page [--json] [--only sentence tokens-300 tokens-1000 tokens-8192 bertviz]
 
 `sentence` and `tokens-300`: MiniLM, 72 heads. `tokens-1000` and `tokens-8192`: SmolLM2, 270 heads,
-on Moby Dick. A page is opened from its file in chromium with the network off, and counts as open
-when a token can be chosen. `bertviz`: its head view of the same, where it is installed. BertViz
-takes its scripts from the network; so as not to measure that, they are handed over from npm by the
-browser's driver, and once they are not, to see what is left. It may take 12 GB and ten minutes.
+on Moby Dick. Each page is made in a process of its own, after one of the sentence. It is opened
+from its file in Chromium with the network off, and counts as open when a token can be chosen.
+`bertviz`: its head view of the same, but for the longest, from a model with eager attention as it
+needs, in an environment of its own, with up to 12 GB and ten minutes for each. BertViz takes its
+scripts from the network; so as not to measure that, they are handed over from npm by the browser's
+driver, and once they are not, to see what is left.
 
 The browser is the Chromium of this computer, or what the variable CHROMIUM names.
 """
 
-import importlib.util
+import math
+import re
+import resource
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Generator
@@ -24,20 +29,24 @@ from playwright.sync_api import Error, Route
 from transformers import AutoModel, AutoTokenizer, logging
 
 import regard
-from benchmarks._measure import Figure, in_child, run_parts
-from examples.screenshot import browser
+from benchmarks._measure import Figure, in_child, peak_bytes, run_parts, versions
+from benchmarks._peers import BERTVIZ
+from examples.screenshot import browser, chromium_path
 from materials import minilm, moby_dick, smollm2
 from materials.cache import kept
 from materials.npm import NpmPackage
-from regard.views import Page
 
 SENTENCE = "The animal didn't cross the street because it was too tired"
 READY = "#regard [role=grid], #regard table"
-PATIENCE = 60.0
+ROUNDS = 3
+PATIENCE = 120.0
 """After so many seconds a page that shows nothing is given up."""
 
 PATIENCE_MAKING = 600.0
-"""And after so many one that isn't made."""
+"""And after so many one of BertViz that isn't made."""
+
+MOST_MEMORY = 12 * 10**9
+"""And at so many bytes."""
 
 SCRIPTS = (
     NpmPackage(
@@ -77,12 +86,44 @@ def encoded(name: str, length: int | None) -> Any:
 
 
 @torch.no_grad()
-def page_of(name: str, length: int | None) -> Page:
+def measure(make: Callable[[str, int | None, str], None], *page: Any) -> None:
+    """Make a page, and print the seconds that it took, and the gigabytes beyond the model."""
+    name, _, path = page
+    loaded(name)
+    before = peak_bytes()
+    make(name, None, path)
+    start = time.perf_counter()
+    make(*page)
+    print(time.perf_counter() - start, (peak_bytes() - before) / 1e9)
+
+
+def make_ours(name: str, length: int | None, path: str) -> None:
     model, tokenizer = loaded(name)
     inputs = encoded(name, length)
     with regard.watch(model) as seen:
         model(**inputs, **({"use_cache": False} if name == "smollm2" else {}))
-    return regard.page(seen, tokenizer.convert_ids_to_tokens(inputs["input_ids"][0]))
+    regard.page(seen, tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])).save(path)
+
+
+def make_bertviz(name: str, length: int | None, path: str) -> None:
+    from bertviz import head_view
+
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
+    model, tokenizer = loaded(name)
+    model.set_attn_implementation("eager")
+    inputs = encoded(name, length)
+    attention = model(**inputs, output_attentions=True).attentions
+    tokens = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
+    html = head_view(attention, tokens, html_action="return")
+    Path(path).write_text(html.data, encoding="utf-8")
+
+
+def soonest(path: Path, ready: str, route: Callable[[Route], None] | None = None) -> float:
+    """Return the best of three openings; NaN if one never shows anything."""
+    found = [opened(path, ready, route)]
+    while len(found) < ROUNDS and not math.isnan(found[-1]):
+        found.append(opened(path, ready, route))
+    return found[-1] if math.isnan(found[-1]) else min(found)
 
 
 def opened(path: Path, ready: str, route: Callable[[Route], None] | None = None) -> float:
@@ -101,72 +142,93 @@ def opened(path: Path, ready: str, route: Callable[[Route], None] | None = None)
         return time.perf_counter() - start
 
 
-def ours(
-    name: str, length: int | None, size: str = "", soon: str = "", rounds: int = 3
-) -> list[Figure]:
-    start = time.perf_counter()
-    page = page_of(name, length)
-    seconds = time.perf_counter() - start
-    what = f"{name}, {'a sentence' if length is None else f'{length:,} tokens'}"
+def _named(name: str, length: int | None) -> str:
+    return f"{name}, {'a sentence' if length is None else f'{length:,} tokens'}"
+
+
+def _code(maker: str, *page: Any) -> str:
+    return f"from benchmarks import page; page.measure(page.{maker}, *{page!r})"
+
+
+def ours(name: str, length: int | None, size: str = "", soon: str = "") -> Generator[Figure]:
+    what = _named(name, length)
     with tempfile.TemporaryDirectory() as folder:
-        path = page.save(Path(folder) / "page.html")
-        best = min(opened(path, READY) for _ in range(rounds))
-        megabytes = path.stat().st_size / 1e6
-    return [
-        Figure(f"{what}: model run and page made", seconds, "s"),
-        Figure(f"{what}: size of the page", megabytes, "MB", size),
-        Figure(f"{what}: until it is open, network off", best, "s", soon),
-    ]
-
-
-BERTVIZ = """
-import resource, sys, torch
-resource.setrlimit(resource.RLIMIT_AS, (12 * 10**9, 12 * 10**9))
-from bertviz import head_view
-from benchmarks.page import loaded, encoded
-name, length, path = sys.argv[1], int(sys.argv[2]) or None, sys.argv[3]
-model, tokenizer = loaded(name)
-model.set_attn_implementation("eager")
-inputs = encoded(name, length)
-with torch.no_grad():
-    attention = model(**inputs, output_attentions=True).attentions
-tokens = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
-html = head_view(attention, tokens, html_action="return")
-open(path, "w", encoding="utf-8").write(html.data)
-"""
+        path = Path(folder) / "page.html"
+        seconds, gigabytes = in_child(_code("make_ours", name, length, str(path)))
+        yield Figure(f"{what}: model run and page made", seconds, "s")
+        yield Figure(f"{what}: memory beyond the model", gigabytes, "GB")
+        yield Figure(f"{what}: size of the page", path.stat().st_size / 1e6, "MB", size)
+        name = f"{what}: until it is open, network off"
+        yield Figure(name, soonest(path, READY), "s", soon)
 
 
 def bertviz() -> Generator[Figure]:
-    if importlib.util.find_spec("bertviz") is None:
-        yield Figure("BertViz", float("nan"), "MB", note="pip install bertviz")
-        return
+    python = BERTVIZ.python
+    for package in SCRIPTS:  # Not while a page waits for them.
+        _unpacked(package)
     for name, length in (("minilm", None), ("minilm", 300), ("smollm2", 1_000)):
-        what = f"BertViz, {name}, {'a sentence' if length is None else f'{length:,} tokens'}"
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "page.html"
-            arguments = ["-", name, str(length or 0), str(path)]
+            note = ""
             try:
-                in_child(
-                    f"import sys; sys.argv = {arguments!r}\n{BERTVIZ}", seconds=PATIENCE_MAKING
-                )
+                code = _code("make_bertviz", name, length, str(path))
+                seconds, gigabytes = in_child(code, PATIENCE_MAKING, python)
             except RuntimeError as error:
-                reason = str(error).strip().split("\n")[-1][:60]
-                yield Figure(f"{what}: size of the page", float("nan"), "MB", note=reason)
-                continue
-            yield Figure(f"{what}: size of the page", path.stat().st_size / 1e6, "MB")
-            ready = "[id^=bertviz] svg text"
-            yield Figure(f"{what}: until it is open", opened(path, ready, _from_npm), "s")
-            yield Figure(f"{what}: until it is open, network off", opened(path, ready), "s")
+                seconds, gigabytes, note = math.nan, math.nan, _why_not(error)
+                path.unlink(missing_ok=True)
+            what = f"BertViz, {_named(name, length)}"
+            yield Figure(f"{what}: model run and page made", seconds, "s", note=note)
+            yield Figure(f"{what}: memory beyond the model", gigabytes, "GB", note=note)
+            yield from _kept_figures(what, path)
+
+
+def _kept_figures(what: str, path: Path) -> Generator[Figure]:
+    """Measure a page of BertViz, if it was made."""
+    size, there, alone, note = math.nan, math.nan, math.nan, "not made"
+    if path.exists():
+        ready = "[id^=bertviz] svg text"
+        size, note = path.stat().st_size / 1e6, f"nothing after {PATIENCE:.0f} s"
+        there, alone = soonest(path, ready, _from_npm), soonest(path, ready)
+    for name, value, unit in (
+        ("size of the page", size, "MB"),
+        ("until it is open", there, "s"),
+        ("until it is open, network off", alone, "s"),
+    ):
+        yield Figure(f"{what}: {name}", value, unit, note=note if math.isnan(value) else "")
+
+
+def _why_not(error: RuntimeError) -> str:
+    """Say why a page wasn't made, if it was too large; raise any other error again."""
+    message = str(error)
+    if message.startswith("not finished"):
+        return message
+    if any(sign in message for sign in ("MemoryError", "can't allocate memory")):
+        return f"more than {MOST_MEMORY / 1e9:.0f} GB of memory"
+    if "signal 9" in message:
+        return "more memory than this machine had"
+    raise error
+
+
+def _unpacked(package: NpmPackage) -> Path:
+    return kept(package.requirement.replace("@", "-"), package.unpack)
 
 
 def _from_npm(route: Route) -> None:
     for package in SCRIPTS:
         (file,) = package.members.values()
         if file.removesuffix(".js") in route.request.url:
-            name = package.requirement.replace("@", "-")
-            route.fulfill(path=kept(name, package.unpack) / file)
+            route.fulfill(path=_unpacked(package) / file)
             return
     route.abort()
+
+
+def _chromium_version() -> dict[str, str]:
+    path = chromium_path()
+    if path is None:
+        return {}
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"\d+(\.\d+)+", said)
+    return {"Chromium": found[0]} if found else {}
 
 
 if __name__ == "__main__":
@@ -179,4 +241,5 @@ if __name__ == "__main__":
             "tokens-8192": partial(ours, "smollm2", 8_192, "≤ 30", "≤ 3"),
             "bertviz": bertviz,
         },
+        versions("transformers") | {BERTVIZ.package: BERTVIZ.version} | _chromium_version(),
     )

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, logging
 
 import regard
 import regard.hf
-from benchmarks._measure import Figure, interleaved, run_parts
+from benchmarks._measure import Figure, interleaved, run_parts, versions
 from materials import smollm2
 
 LENGTH = 4_096
@@ -45,4 +45,4 @@ def windows() -> list[Figure]:
 
 
 if __name__ == "__main__":
-    run_parts(__doc__, {"windows": windows})
+    run_parts(__doc__, {"windows": windows}, versions("transformers"))

@@ -5,20 +5,20 @@
 `forward` and `memory`: 2,048 tokens, bare, watched, and the way that one has had so far, eager
 attention with `output_attentions=True`, which BertViz needs. `long`: 8,192 tokens of Moby Dick,
 with five summaries of each head computed on the way. `generation`: 32 tokens. `heads`: the heads
-that copy and that look at the previous token. `lens`: TransformerLens on the same weights, where it
-is installed.
+that copy and that look at the previous token. `lens`: TransformerLens on the same weights, in an
+environment of its own.
 
 The model's own forward pass is timed without the scores of the next token.
 """
 
-import importlib.util
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, logging
 
 import regard
-from benchmarks._measure import Figure, in_child, interleaved, run_parts
+from benchmarks._measure import Figure, in_child, interleaved, run_parts, versions
+from benchmarks._peers import TRANSFORMER_LENS
 from examples.known_heads import induction, previous, strongest
 from materials import moby_dick, smollm2
 from regard.matrix import Entropy, Offsets, Pool, Received, TopKeys
@@ -59,7 +59,7 @@ def forward() -> list[Figure]:
 
     same = torch.equal(bare(), watched())
     seconds = interleaved(5, bare=bare, watched=watched)
-    seconds |= {"eager": interleaved(2, eager=written)["eager"]}
+    beside = interleaved(2, bare=bare, eager=written)
     return [
         Figure(f"bare forward at {LENGTH:,}", seconds["bare"], "s"),
         Figure(
@@ -68,7 +68,7 @@ def forward() -> list[Figure]:
             "×",
             "≤ 1.1",
         ),
-        Figure("eager with output_attentions, over bare", seconds["eager"] / seconds["bare"], "×"),
+        Figure("eager with output_attentions, over bare", beside["eager"] / beside["bare"], "×"),
         Figure("outputs that are bit by bit the same", float(same), "", "≥ 1"),
     ]
 
@@ -129,8 +129,8 @@ def long() -> list[Figure]:
             seconds["watched"] / seconds["bare"],
             "×",
             "≤ 3",
-            f"the matrices would be {dense:.0f} GB",
         ),
+        Figure(f"the matrices of 270 heads at {LONG:,}, written down", dense, "GB"),
     ]
 
 
@@ -165,11 +165,14 @@ def heads() -> list[Figure]:
     ]
 
 
-@torch.no_grad()
 def lens() -> list[Figure]:
-    name = "TransformerLens run_with_cache, weights alone, over bare"
-    if importlib.util.find_spec("transformer_lens") is None:
-        return [Figure(name, float("nan"), "×", note="pip install transformer-lens>=4")]
+    python = TRANSFORMER_LENS.python
+    (ratio,) = in_child("from benchmarks.watch import beside_lens; beside_lens()", python=python)
+    return [Figure("TransformerLens run_with_cache, weights alone, over bare", ratio, "×")]
+
+
+@torch.no_grad()
+def beside_lens() -> None:
     from transformer_lens.model_bridge import TransformerBridge
 
     model, tokens = loaded(), text(LENGTH)
@@ -182,7 +185,7 @@ def lens() -> list[Figure]:
         return bridge.run_with_cache(tokens, names_filter=lambda at: at.endswith("hook_pattern"))
 
     seconds = interleaved(1, bare=bare, cached=cached)
-    return [Figure(name, seconds["cached"] / seconds["bare"], "×")]
+    print(seconds["cached"] / seconds["bare"])
 
 
 if __name__ == "__main__":
@@ -196,4 +199,5 @@ if __name__ == "__main__":
             "heads": heads,
             "lens": lens,
         },
+        versions("transformers") | {TRANSFORMER_LENS.package: TRANSFORMER_LENS.version},
     )

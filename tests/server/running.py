@@ -20,7 +20,12 @@ from regard.server.serve import Server, link, listening
 from regard.server.service import Service
 from regard.server.work import Work
 
-VIEWER = {"index.html": b"<!doctype html><title>map</title>", "map.js": b"1;", "map.css": b"p{}"}
+VIEWER = {
+    "index.html": b"<!doctype html><title>map</title>",
+    "map.js": b"1;",
+    "map.css": b"p{}",
+    "engine.js": b"2;",
+}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,12 @@
 """How the server answers: headers, what is asked twice, what is not there, what is wrong."""
 
+import gzip
+import re
+from hashlib import sha256
+
 import pytest
 
+from regard.server.assets import ASSETS, assets, packed_assets
 from tests.server.made import Made
 from tests.server.running import VIEWER, Running, served
 
@@ -49,12 +54,74 @@ def test_what_may_change_is_asked_for_again(running: Running, book: Made) -> Non
 
 
 def test_the_viewer(running: Running) -> None:
-    kinds = {"index.html": "text/html", "map.js": "text/javascript", "map.css": "text/css"}
+    kinds = {
+        "index.html": "text/html",
+        "map.js": "text/javascript",
+        "map.css": "text/css",
+        "engine.js": "text/javascript",
+    }
+    assert set(kinds) == set(ASSETS)
     for name, kind in kinds.items():
         answer = running.get(f"/{name}")
         assert answer.content == VIEWER[name]
         assert answer.headers["Content-Type"] == f"{kind}; charset=utf-8"
     assert running.get("/").content == VIEWER["index.html"]
+
+
+def test_what_the_page_loads_may_be_kept_for_good(book: Made) -> None:
+    with served(book.recording, static=None) as running:
+        page = running.get("/").text
+        loaded = re.findall(r'"((?:map|engine)\.\w+)\?v=(\w+)"', page)
+        assert sorted(name for name, _ in loaded) == ["engine.js", "map.css", "map.js"]
+        for name, version in loaded:
+            answer = running.get(f"/{name}?v={version}")
+            assert version == sha256(answer.content).hexdigest()[: len(version)]
+            assert answer.headers["Cache-Control"] == FOREVER
+            # By another name it may be something else tomorrow.
+            for other in (f"/{name}", f"/{name}?v=0123456789abcdef", f"/{name}?w={version}"):
+                assert running.get(other).headers["Cache-Control"] == "no-cache"
+    with served(book.recording, static=None, token="secret") as running:
+        running.get("/", params={"token": "secret"})
+        kept = running.get(f"/{name}?v={version}").headers["Cache-Control"]
+        assert kept == FOREVER.replace("public", "private")
+
+
+@pytest.mark.parametrize(
+    ("accepted", "is_packed"),
+    [
+        ("gzip", True),
+        ("br, GZIP;q=0.5", True),
+        ("*", True),
+        ("identity", False),
+        ("gzip;q=0, br", False),
+        ("br, gzip; q=0.0", False),
+        ("", False),
+    ],
+)
+def test_the_viewer_is_packed_for_those_who_can_unpack(
+    book: Made, accepted: str, is_packed: bool
+) -> None:
+    assert set(packed_assets()) == set(ASSETS) - {"index.html"}
+    with served(book.recording, static=None) as running:
+        for name, packed in packed_assets().items():
+            assert gzip.decompress(packed) == assets()[name]
+            assert len(packed) < 0.5 * len(assets()[name])
+            path = f"/{name}"
+            with running.client.stream("GET", path, headers={"Accept-Encoding": accepted}) as got:
+                body = b"".join(got.iter_raw())
+            assert body == (packed if is_packed else assets()[name])
+            assert got.headers.get("Content-Encoding") == ("gzip" if is_packed else None)
+            assert got.headers["Vary"] == "Accept-Encoding"
+            assert got.headers["Content-Length"] == str(len(body))
+            both = {"Accept-Encoding": accepted, "If-None-Match": got.headers["ETag"]}
+            assert running.get(path, headers=both).status_code == 304
+            # The other form has another name, so that nobody is told that it is as it was.
+            other = "identity" if is_packed else "gzip"
+            both = {"Accept-Encoding": other, "If-None-Match": got.headers["ETag"]}
+            assert running.get(path, headers=both).status_code == 200
+        plain = running.get("/")
+        assert "Content-Encoding" not in plain.headers
+        assert "Vary" not in plain.headers
 
 
 def test_bytes_are_the_same_in_another_process(running: Running, book: Made) -> None:

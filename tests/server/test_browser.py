@@ -31,7 +31,8 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def url(book: Made, pair: Made) -> Iterator[str]:
-    with served(book.recording, pair.recording, static=assets()) as running:
+    # As it is served to people, packed.
+    with served(book.recording, pair.recording, static=None) as running:
         yield running.url
 
 
@@ -384,7 +385,7 @@ def test_another_recording_is_chosen(viewing: Viewing, url: str, book: Made, pai
     view = viewing.open(url)
     view.page.select_option(".recordings", pair.digest)
     view.until(
-        lambda: view.ask(f"map?.look().recording === '{pair.digest}' && map.firstPicture"),
+        lambda: view.ask(f"map?.look().recording === '{pair.digest}' && map.complete()"),
         "the other recording is shown",
     )
     assert view.page.inner_text(".titles .about") == "toy · 40 + 300 tokens"

@@ -18,7 +18,8 @@ from tests.server.running import Running, served
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 FLAGS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
-READY = "canvas"
+SHELL = "#regard"
+READY = ".engine canvas"
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,10 @@ def framed(running: Running, tmp_path: Path, page: Any, host: str) -> bool:
     with other_site(tmp_path, f'<iframe src="{running.url}/"></iframe>') as port:
         page.goto(f"http://{host}:{port}/")
         page.wait_for_load_state("networkidle")
-        return page.frames[1].locator(READY).count() > 0
+        if page.frames[1].locator(SHELL).count() == 0:
+            return False
+        page.frames[1].wait_for_selector(READY)
+        return True
 
 
 def test_notebooks_on_this_machine_may_frame_the_map(book: Made, tmp_path: Path, page: Any) -> None:

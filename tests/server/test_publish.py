@@ -110,6 +110,7 @@ def test_all_that_can_be_asked_for_is_there(
                 assert answer.content == running.get(f"{below}/{path}").content, path
     assert files_in(folder / "data" / book.digest) == wanted
     assert files_in(folder) - {f"data/{book.digest}/{path}" for path in wanted} == {
+        "engine.js",
         "index.html",
         "map.css",
         "map.js",

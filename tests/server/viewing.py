@@ -78,6 +78,8 @@ class View:
     page: Any
     pending: set[str] = field(default_factory=set[str])
     """What was asked for and is not answered yet."""
+    held: list[Any] = field(default_factory=list[Any])
+    """Requests that are kept from the server."""
 
     def ask(self, expression: str) -> Any:
         """Ask the map something: its hook is `map`."""
@@ -116,6 +118,17 @@ class View:
 
         self.until(still, "the map is painted and still")
 
+    def marked(self, name: str) -> float | None:
+        """Return when something was first there, in milliseconds; None if it is not there yet."""
+        return self.page.evaluate(
+            "(name) => performance.getEntriesByName(`regard:${name}`)[0]?.startTime ?? null", name
+        )
+
+    def release(self) -> None:
+        """Let the requests through that were held."""
+        while self.held:
+            self.held.pop().continue_()
+
     def place(self, key: float, query: float, map: int = 0) -> tuple[float, float]:
         """Return where the middle of a pair is on the screen."""
         x, y = self.ask(f"map.placeOf({key}, {query}, {map})")
@@ -149,7 +162,18 @@ class Viewing:
         self.asked: list[str] = []
         self.complaints: list[str] = []
 
-    def open(self, url: str, hash: str = "", *, wait: bool = True, **settings: Any) -> View:
+    def open(
+        self, url: str, hash: str = "", *, wait: bool = True, hold: str = "", **settings: Any
+    ) -> View:
+        """Open a map in a new context of the browser.
+
+        Args:
+            url: where it is.
+            hash: what to show of it.
+            wait: whether to wait until all of it is there.
+            hold: which requests to keep from the server until they are released, as a pattern.
+            settings: of the context.
+        """
         settings.setdefault("viewport", {"width": 1440, "height": 900})
         settings.setdefault("reduced_motion", "reduce")
         context = self._browser.new_context(**settings)
@@ -162,13 +186,15 @@ class Viewing:
         page.on("dialog", lambda dialog: self.complaints.append(f"a dialog: {dialog.message}"))
         page.on("console", lambda message: self._heard(message.type, message.text))
         view = View(page)
+        if hold:
+            page.route(hold, lambda route: view.held.append(route))
         page.on("request", lambda request: view.pending.add(request.url))
         for end in ("requestfinished", "requestfailed"):
             page.on(end, lambda request: view.pending.discard(request.url))
         page.goto(f"{url}/{hash}")
         if wait:
-            view.until(lambda: view.ask("map?.firstPicture"), "there is a first picture")
-            # The text comes after the first picture.
+            view.until(lambda: view.ask("map?.complete()"), "the map is painted")
+            # The text comes after the map.
             view.until(lambda: view.ask("map.hasText()"), "there is a text")
             view.settle()
         return view

@@ -1,4 +1,7 @@
-"""What a recording says of itself, checked when it is opened; see `docs/reference/recording-format.md`."""
+"""What a recording says of itself, checked when it is opened.
+
+`docs/reference/recording-format.md` describes it for readers of the files.
+"""
 
 from typing import Any, Literal
 

@@ -1,8 +1,8 @@
 """The map of a recording: served over HTTP, shown in a notebook, published as a folder.
 
-regard map book.regard                     in a terminal
-regard.open("book.regard").map()           in a notebook
-regard publish book.regard site/           for any web server
+- `regard map book.regard` in a terminal;
+- `regard.open("book.regard").map()` in a notebook;
+- `regard publish book.regard site/` for any web server.
 """
 
 try:

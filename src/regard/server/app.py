@@ -1,5 +1,6 @@
 """The server of the map, as an ASGI app."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
@@ -8,12 +9,13 @@ from fastapi import FastAPI
 from regard import __version__
 from regard.recording import Recording
 from regard.server.access import LOOPBACK, Guard
-from regard.server.assets import assets
+from regard.server.assets import assets, packed_assets
 from regard.server.cache import DEFAULT_BYTES
 from regard.server.faults import handle_faults
 from regard.server.higlass import router as higlass
 from regard.server.routes import data, router
 from regard.server.service import Service
+from regard.server.viewer import viewer_of
 from regard.server.work import MOST_WAITING, NUM_THREADS
 
 _ABOUT = """Tiles of attention maps, computed when they are asked for. All below `data/DIGEST/` has
@@ -51,7 +53,9 @@ def app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        warming = asyncio.create_task(service.warm())
         yield
+        warming.cancel()
         service.work.close()
         await service.work.finished()
 
@@ -65,7 +69,9 @@ def app(
         lifespan=lifespan,
     )
     found.state.service = service
-    found.state.assets = assets() if static is None else static
+    found.state.viewer = (
+        viewer_of(assets(), packed_assets()) if static is None else viewer_of(static, {})
+    )
     found.include_router(router)
     found.include_router(data)
     found.include_router(higlass)

@@ -1,4 +1,4 @@
-"""The viewer: three files, built from `web/` with the package."""
+"""The viewer: a few files, built from `web/` with the package."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -8,8 +8,12 @@ ASSETS = {
     "index.html": "text/html; charset=utf-8",
     "map.js": "text/javascript; charset=utf-8",
     "map.css": "text/css; charset=utf-8",
+    # HiGlass, which is large: the page fetches it when the first picture is there.
+    "engine.js": "text/javascript; charset=utf-8",
 }
 """The files of the viewer and what they are served as."""
+
+_PACKED = ("map.js", "map.css", "engine.js")
 
 
 @cache
@@ -19,9 +23,22 @@ def assets() -> Mapping[str, bytes]:
     Raises:
         FileNotFoundError: the package is a checkout in which they were not built.
     """
-    folder = files("regard.server") / "assets"
+    return {name: _read(name) for name in ASSETS}
+
+
+@cache
+def packed_assets() -> Mapping[str, bytes]:
+    """Return those of them that are worth packing, as gzip.
+
+    Raises:
+        FileNotFoundError: the package is a checkout in which they were not built.
+    """
+    return {name: _read(f"{name}.gz") for name in _PACKED}
+
+
+def _read(name: str) -> bytes:
     try:
-        return {name: (folder / name).read_bytes() for name in ASSETS}
+        return (files("regard.server") / "assets" / name).read_bytes()
     except FileNotFoundError as error:
         raise FileNotFoundError(
             "the viewer is not built: `make web` builds it (it needs Node), and so does installing "

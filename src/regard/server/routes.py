@@ -106,8 +106,7 @@ data = APIRouter(prefix="/data/{digest}", responses=FAULTS, tags=["data"])
 
 def _page(name: str) -> Any:
     async def page(request: Request, serving: Serving) -> Response:
-        body = request.app.state.assets[name]
-        return response(request, Answer.of(body, ASSETS[name]), "no-cache")
+        return request.app.state.viewer[name].respond(request, private=serving.private)
 
     return page
 

@@ -1,6 +1,9 @@
 """From an address to an answer: out of the cache, or computed, for those who still wait."""
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from itertools import islice
 
 from fastapi import HTTPException, Request, Response
 
@@ -9,7 +12,8 @@ from regard.server.cache import DEFAULT_BYTES, Answer, Cache
 from regard.server.layout import File, InfoFile
 from regard.server.work import MOST_WAITING, NUM_THREADS, Work
 
-_FOREVER = "max-age=31536000, immutable"
+FOREVER = "max-age=31536000, immutable"
+"""How long an answer may be kept that never changes."""
 
 
 class Service:
@@ -63,18 +67,34 @@ class Service:
             Busy: there is too much to do.
             Gone: the asker has gone.
         """
-        recording = self.recording(digest)
-        key = (digest, file.path)
+
+        async def gone() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+
+        return await self._answer(self.recording(digest), file, gone)
+
+    async def warm(self) -> None:
+        """Compute what the first viewer will ask for first.
+
+        It loads parts of torch that nobody has needed until then, which takes up to a second.
+        """
+        # Something wrong with the recording is told to those who ask for it.
+        with suppress(Exception):
+            for recording in islice(self.recordings.values(), 1):
+                await self._answer(recording, InfoFile(), asyncio.Event().wait)
+
+    async def _answer(
+        self, recording: Recording, file: File, gone: Callable[[], Awaitable[object]]
+    ) -> Answer:
+        """Return a file out of the cache, or compute it unless the asker goes."""
+        key = (recording.digest, file.path)
         found = self.cache.get(key)
         if found is not None:
             return found
 
         def compute() -> Answer:
             return Answer.of(file.body(recording), file.media_type)
-
-        async def gone() -> None:
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
 
         return await self.work.result(key, compute, gone)
 
@@ -88,7 +108,7 @@ class Service:
         if isinstance(file, InfoFile):
             return response(request, answer, "no-cache")
         kept_by = "private" if self.private else "public"
-        return response(request, answer, f"{kept_by}, {_FOREVER}")
+        return response(request, answer, f"{kept_by}, {FOREVER}")
 
 
 def response(request: Request, answer: Answer, caching: str) -> Response:

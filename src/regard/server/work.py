@@ -87,8 +87,13 @@ class Work:
         """How many computations wait for their turn."""
         return len(self._waiting)
 
+    @property
+    def num_running(self) -> int:
+        """How many computations run now."""
+        return len(self._running)
+
     async def result(
-        self, key: Hashable, compute: Callable[[], Any], gone: Callable[[], Awaitable[None]]
+        self, key: Hashable, compute: Callable[[], Any], gone: Callable[[], Awaitable[object]]
     ) -> Any:
         """Return what a computation returns.
 

@@ -25,7 +25,7 @@ import { Alert } from "./parts/alert";
 import type { Pointed } from "./parts/card";
 import { Shell } from "./shell";
 
-/** The first picture is waited for, but not for ever. */
+/** The engine is waited for, but not for ever. */
 const PATIENCE = 2500;
 
 /** The map of one recording: holds what is looked at, and shows it in all parts. */
@@ -58,7 +58,9 @@ export class MapApp {
       this.#alert.show(trouble ? trouble.message : null);
     });
     this.#alert = new Alert(() => {
+      this.#alert.show(null);
       loader.retry();
+      this.#shell.stage.open();
       this.#showTexts();
       this.#readRow();
     });
@@ -66,6 +68,7 @@ export class MapApp {
       moved: (domain) => this.#moved(domain),
       pointed: (at) => this.#point(at),
       complete: () => this.#complete(),
+      opening: (work) => this.#alert.trying(work),
       axes: (facts) => this.#axes(facts),
       pool: (pool) => this.#change({ pool }),
       scaling: (scaling) => this.#change({ scaling }),
@@ -104,7 +107,7 @@ export class MapApp {
     hookForTests(stage, this.#searching, this.#chosen, () => this.#look);
   }
 
-  /** The first picture is there: now what it did not need, the text and the small maps. */
+  /** One can look around: now what that did not need, the text and the small maps. */
   #begin(): void {
     if (this.#begun) return;
     this.#begun = true;

@@ -11,8 +11,6 @@ export function hookForTests(
   look: () => Look,
 ): void {
   const hook = {
-    /** When all tiles of the first picture were there, in milliseconds. */
-    firstPicture: null as number | null,
     look,
     row: () => chosen.row,
     camera: () => stage.pilot.camera,
@@ -24,15 +22,10 @@ export function hookForTests(
     },
     /** Whether the text is here. */
     hasText: () => stage.cards.every(({ view }) => view.scene.queries.pieces.length > 0),
-    /** Whether every tile in sight is painted. */
+    /** Whether every tile in sight is painted by the engine. */
     complete: () => stage.cards.every((card) => card.isComplete),
     /** Where the middle of a pair is on the screen. */
     placeOf: (key: number, query: number, map = 0) => stage.cards[map]?.placeOf(key, query) ?? null,
   };
   Object.assign(window, { regardMap: hook });
-  const watch = (): void => {
-    if (hook.complete()) hook.firstPicture = performance.now();
-    else requestAnimationFrame(watch);
-  };
-  requestAnimationFrame(watch);
 }

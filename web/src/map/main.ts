@@ -2,6 +2,7 @@ import "./style/all.css";
 import { element } from "../dom/element";
 import { MapApp } from "./app";
 import { readRecordings, Site } from "./data/site";
+import { fetchEngine } from "./engine/load-engine";
 import { recordingIn } from "./look/look";
 
 void start();
@@ -13,6 +14,7 @@ async function start(): Promise<void> {
     const wanted = recordingIn(location.hash);
     const chosen = recordings.find(({ digest }) => digest === wanted) ?? recordings[0];
     if (!chosen) throw new Error("There is no recording here. Start `regard map` with one.");
+    fetchEngine();
     new MapApp(root, await Site.open(chosen.digest), recordings);
   } catch (error) {
     const words = error instanceof Error ? error.message : String(error);

@@ -35,6 +35,12 @@ describe("ticks", () => {
     expect(ticksOf(from, to, scale, gap)).toEqual(ticks);
   });
 
+  it("at an edge do not depend on how its place was rounded", () => {
+    for (const off of [-1e-10, 0, 1e-10]) {
+      expect(ticksOf(4000 + off, 4020 - off, 10, 72)).toEqual([4000, 4010, 4020]);
+    }
+  });
+
   it("are never negative, nor minus nothing", () => {
     expect(Object.is(ticksOf(-3, 0, 1, 1)[0], 0)).toBe(true);
   });

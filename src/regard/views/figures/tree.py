@@ -57,7 +57,7 @@ def tree(
         batch: which sequence, if there are several.
         words: the word that each token belongs to, as of `encoding.word_ids()`, to have a tree of
             words: weights to the tokens of a word are summed up, weights from them averaged.
-        special: whether to keep tokens such as "[CLS]" and "</s>", which draw much of the weight.
+        special: whether to keep tokens such as `[CLS]` and `</s>`, which draw much of the weight.
         ax: an Axes of matplotlib to draw in.
         figsize: width and height of the figure in inches; by default as wide as a column, or as a
             page if tokens need that.

@@ -2,16 +2,11 @@ import type { Camera } from "../look/camera";
 import type { AxisTrack } from "./axis-track";
 import type { CanvasTrack } from "./canvas-track";
 import type { CellValue, HeatTrack } from "./heat-track";
-import { type Api, mount } from "./higlass";
+import type { Api } from "./higlass";
+import { loadEngine } from "./load-engine";
 import { plugins, registerTracks } from "./plugins";
+import type { Margins } from "./room";
 import { type Scene, scenes } from "./scene";
-
-/** How much room the axes and the lines beside the map take. */
-export interface Margins {
-  readonly top: number;
-  readonly left: number;
-  readonly line: number;
-}
 
 interface Tracks {
   readonly heat: HeatTrack;
@@ -37,6 +32,8 @@ export class HeadView {
   }
 
   async open(): Promise<void> {
+    const mount = await loadEngine();
+    if (this.#closed) return;
     registerTracks();
     const api = await mount(this.element, this.#config(), {
       ...plugins,

@@ -1,23 +1,6 @@
 // HiGlass, as far as it is used here. It ships types, but not for plugins.
 
-import { install } from "@pixi/unsafe-eval";
-import { viewer } from "higlass";
-import * as PIXI from "pixi.js";
-
-// Pixi would make its shaders' code at run time, which the page's security policy forbids.
-install(PIXI);
-PIXI.utils.skipHello();
-
-/** As many pixels as the screen has, and no smoothing, which tiles and texts don't need. */
-class Renderer extends PIXI.Renderer {
-  constructor(options: PIXI.IRendererOptions & { readonly transparent?: boolean }) {
-    const { transparent: _deprecated, ...others } = options;
-    const resolution = Math.max(1, devicePixelRatio);
-    super({ ...others, antialias: false, backgroundAlpha: 0, resolution });
-  }
-}
-
-const OURS = { ...PIXI, Renderer };
+import type * as PIXI from "pixi.js";
 
 export type Pair = [number, number];
 
@@ -122,13 +105,5 @@ export interface Options {
   readonly [name: string]: unknown;
 }
 
-const open = viewer as unknown as (
-  element: HTMLElement,
-  viewConfig: object,
-  options: Options,
-) => Promise<Api>;
-
-/** Put a HiGlass component into an element. */
-export function mount(element: HTMLElement, viewConfig: object, options: Options): Promise<Api> {
-  return open(element, viewConfig, { ...options, PIXI: OURS });
-}
+/** Puts a HiGlass component into an element. */
+export type Mount = (element: HTMLElement, viewConfig: object, options: Options) => Promise<Api>;

@@ -2,7 +2,9 @@
 export function ticksOf(from: number, to: number, pixelsPerToken: number, gap: number): number[] {
   const step = stepFor(gap / pixelsPerToken);
   const ticks: number[] = [];
-  for (let number = Math.max(0, Math.ceil(from / step)); number * step <= to; number++) {
+  // A tick at the very edge does not depend on how its place was rounded.
+  const last = Math.floor(to / step + 1e-6);
+  for (let number = Math.max(0, Math.ceil(from / step - 1e-6)); number <= last; number++) {
     ticks.push(number * step);
   }
   return ticks;

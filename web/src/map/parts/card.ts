@@ -1,9 +1,11 @@
 import { element } from "../../dom/element";
 import type { Info } from "../data/contract";
 import type { HeadFacts } from "../data/heads";
-import { HeadView, type Margins } from "../engine/head-view";
+import { HeadView } from "../engine/head-view";
 import type { Pair } from "../engine/higlass";
+import { fills, type Margins, type Room, roomFor } from "../engine/room";
 import type { Scene } from "../engine/scene";
+import { Sketch } from "../engine/sketch";
 import type { Box, Camera, Extent } from "../look/camera";
 import { type Finger, listenToPointer, type PointerEvents } from "../look/pointer";
 import { measureName } from "./figures";
@@ -14,10 +16,14 @@ export interface CardEvents extends PointerEvents {
   readonly laid: () => void;
   /** All tiles in sight are painted. */
   readonly complete: () => void;
+  /** They are painted by the sketch. */
+  readonly sketched: () => void;
+  /** The engine has taken over. */
+  readonly ready: () => void;
 }
 
-/** HiGlass makes a view of twelve rows of whole pixels, which leave up to eleven over. */
-const ROUNDING = 12;
+/** If the engine does not come to paint all tiles, it takes over after so many milliseconds. */
+const PATIENCE = 2000;
 
 type Shown = Omit<Scene, "laid" | "complete">;
 
@@ -41,8 +47,14 @@ export class MapCard {
   readonly #title = element("h2");
   readonly #measures = element("p", { class: "card-measures" });
   readonly #close: HTMLButtonElement;
-  #position: Pair = [0, 0];
-  #dimensions: Pair = [0, 0];
+  /** What is seen until the engine has painted the map. */
+  #sketch: Sketch | null;
+  #sketched = false;
+  readonly #sizes: ResizeObserver;
+  #opening: Promise<void> | null = null;
+  /** What HiGlass said last of where the map is. */
+  #told: Room | null = null;
+  #room: Room = { position: [0, 0], dimensions: [0, 0] };
   #camera: Camera | null = null;
   #extent: Extent;
   #query: number | null = null;
@@ -50,7 +62,11 @@ export class MapCard {
   #loading = 0;
   #complete = false;
 
-  constructor(shown: Shown, margins: Margins, events: CardEvents) {
+  constructor(
+    shown: Shown,
+    private readonly margins: Margins,
+    private readonly events: CardEvents,
+  ) {
     this.#extent = shown.facts;
     this.#glass = element("div", {
       class: "glass",
@@ -66,7 +82,15 @@ export class MapCard {
     this.#close.addEventListener("click", () => events.close());
     const engine = element("div", { class: "engine" });
     this.#window.append(this.#sheet);
-    this.#body.append(this.#window, engine, this.#glass);
+    const scene = Object.assign(shown, {
+      laid: (position: Pair, dimensions: Pair) => this.#lay({ position, dimensions }),
+      complete: (all: boolean) => this.#completed(all),
+    });
+    this.#sketch = new Sketch(scene, margins, () => {
+      this.#sketched = true;
+      events.sketched();
+    });
+    this.#body.append(this.#window, this.#sketch.element, engine, this.#glass);
     this.element = element(
       "section",
       { class: "card" },
@@ -74,44 +98,62 @@ export class MapCard {
       this.#body,
     );
     listenToPointer(this.#glass, events);
-    this.view = new HeadView(
-      engine,
-      Object.assign(shown, {
-        laid: (position: Pair, dimensions: Pair) => {
-          this.#position = position;
-          this.#dimensions = dimensions;
-          events.laid();
-        },
-        complete: (all: boolean) => {
-          this.#complete = all;
-          this.#load(!all);
-          if (all) events.complete();
-        },
-      }),
-      margins,
+    this.view = new HeadView(engine, scene, margins);
+    this.#sizes = new ResizeObserver(() => events.laid());
+    this.#sizes.observe(this.#body);
+  }
+
+  /** Start the engine, once. */
+  open(): Promise<void> {
+    this.#opening ??= this.view.open().then(
+      () => {
+        setTimeout(() => this.#handOver(), PATIENCE);
+        this.events.laid();
+      },
+      (error: unknown) => {
+        this.#opening = null;
+        throw error;
+      },
     );
+    return this.#opening;
+  }
+
+  /** Whether HiGlass has laid the map out. */
+  get isLaid(): boolean {
+    return this.#told !== null && this.#told === this.#room;
+  }
+
+  /** Before HiGlass has, take the room that it will give. */
+  expect(): void {
+    if (!this.#sketch || this.isLaid) return;
+    this.#room = roomFor(this.#body.clientWidth, this.#body.clientHeight, this.margins);
+  }
+
+  /** Whether the engine has taken over from the sketch. */
+  get isReady(): boolean {
+    return this.#sketch === null;
+  }
+
+  /** Whether the sketch has painted all tiles in sight. */
+  get isSketched(): boolean {
+    return this.#sketched;
   }
 
   /** The room that the map itself has. */
   get box(): Box {
-    return { width: this.#dimensions[0], height: this.#dimensions[1] };
+    const [width, height] = this.#room.dimensions;
+    return { width, height };
   }
 
   /** From a place in the element to one that counts from the middle of the map. */
   fromMiddle({ x, y }: Finger): Pair {
-    return [
-      x - this.#position[0] - this.#dimensions[0] / 2,
-      y - this.#position[1] - this.#dimensions[1] / 2,
-    ];
+    const { position, dimensions } = this.#room;
+    return [x - position[0] - dimensions[0] / 2, y - position[1] - dimensions[1] / 2];
   }
 
-  /** Whether the map is as large as its card, and every tile in sight is painted. */
+  /** Whether the map is as large as its card, and every tile in sight is painted by the engine. */
   get isComplete(): boolean {
-    const right = this.#position[0] + this.#dimensions[0];
-    const bottom = this.#position[1] + this.#dimensions[1];
-    const { clientWidth, clientHeight } = this.#body;
-    const fits = Math.hypot(right - clientWidth, bottom - clientHeight) <= ROUNDING;
-    return fits && this.#complete;
+    return this.isReady && this.#complete && this.#fits(this.#room);
   }
 
   /** Where the middle of a pair is on the screen. */
@@ -119,8 +161,9 @@ export class MapCard {
     const camera = this.#camera;
     if (!camera) return null;
     const box = this.#body.getBoundingClientRect();
-    const middleX = box.left + this.#position[0] + this.#dimensions[0] / 2;
-    const middleY = box.top + this.#position[1] + this.#dimensions[1] / 2;
+    const { position, dimensions } = this.#room;
+    const middleX = box.left + position[0] + dimensions[0] / 2;
+    const middleY = box.top + position[1] + dimensions[1] / 2;
     return [
       middleX + (key + 0.5 - camera.x) * camera.scale,
       middleY + (query + 0.5 - camera.y) * camera.scale,
@@ -147,8 +190,21 @@ export class MapCard {
 
   look(camera: Camera): void {
     this.#camera = camera;
-    this.view.look(camera);
+    if (this.isLaid) this.view.look(camera);
+    this.#sketch?.look(camera, this.#room);
     this.#place();
+  }
+
+  /** The scene has another head or other colours. */
+  sceneChanged(): void {
+    this.view.sceneChanged();
+    this.#sketch?.changed();
+  }
+
+  /** Only the axes show something else. */
+  axesChanged(): void {
+    this.view.axesChanged();
+    this.#sketch?.changed();
   }
 
   choose(query: number | null): void {
@@ -163,8 +219,44 @@ export class MapCard {
 
   close(): void {
     clearTimeout(this.#loading);
+    this.#sizes.disconnect();
+    this.#sketch?.remove();
+    this.#sketch = null;
     this.view.close();
     this.element.remove();
+  }
+
+  #fits(room: Room): boolean {
+    return fills(room, this.#body.clientWidth, this.#body.clientHeight);
+  }
+
+  #lay(room: Room): void {
+    this.#told = room;
+    // HiGlass tries some sizes before it comes to the right one; the sketch has it already.
+    if (this.#sketch && !this.#fits(room)) return;
+    this.#room = room;
+    this.events.laid();
+  }
+
+  #completed(all: boolean): void {
+    this.#complete = all;
+    this.#load(!all);
+    if (!all) return;
+    this.events.complete();
+    // Two frames later, what is complete can be seen.
+    if (this.#sketch && this.isLaid) {
+      requestAnimationFrame(() => requestAnimationFrame(() => this.#handOver()));
+    }
+  }
+
+  /** What the sketch showed, the engine shows now. */
+  #handOver(): void {
+    if (!this.#sketch) return;
+    this.#sketch.remove();
+    this.#sketch = null;
+    this.#sizes.disconnect();
+    if (this.#told && !this.isLaid) this.#lay(this.#told);
+    this.events.ready();
   }
 
   /** That tiles are missing is said only if it takes a while. */
@@ -176,8 +268,8 @@ export class MapCard {
 
   #place(): void {
     const camera = this.#camera;
-    const [left, top] = this.#position;
-    const [width, height] = this.#dimensions;
+    const [left, top] = this.#room.position;
+    const [width, height] = this.#room.dimensions;
     if (!camera || width <= 0) return;
     set(this.#window, left, top, width, height);
     const x = (key: number): number => (key - camera.x) * camera.scale + width / 2;
@@ -205,8 +297,8 @@ export class MapCard {
 
   #placeRow(y: (query: number) => number, scale: number): void {
     const query = this.#query;
-    const [left, top] = this.#position;
-    const [width, height] = this.#dimensions;
+    const [left, top] = this.#room.position;
+    const [width, height] = this.#room.dimensions;
     const start = query === null ? -1 : y(query);
     const thick = Math.max(2, scale);
     this.#row.hidden = query === null || start + thick < 0 || start > height;

@@ -1,11 +1,12 @@
 import { element } from "../../dom/element";
 import type { HeadRef, Info, Pool } from "../data/contract";
 import { factsOf, type HeadFacts, sameHead, tilesetOf } from "../data/heads";
-import type { Feed, Loader } from "../data/loader";
-import { isEmptyTile, levelFor, tilePath, tilesInSight, tokensPerCell } from "../data/tiles";
-import type { Margins } from "../engine/head-view";
+import type { Loader } from "../data/loader";
+import { levelFor, tokensPerCell } from "../data/tiles";
+import type { Margins } from "../engine/room";
 import type { AxisColours, AxisText, Paintwork } from "../engine/scene";
-import { type Domain, domainOf } from "../look/camera";
+import type { Domain } from "../look/camera";
+import { markFirst } from "../look/marks";
 import { Pilot } from "../look/pilot";
 import type { Finger } from "../look/pointer";
 import { MapCard, type Pointed } from "./card";
@@ -28,13 +29,15 @@ export interface StageEvents {
   readonly close: (index: number) => void;
   /** All tiles in sight are there. */
   readonly complete: () => void;
+  /** The engine is being started. */
+  readonly opening: (work: Promise<unknown>) => void;
   readonly axes: (facts: HeadFacts) => { readonly keys: AxisText; readonly queries: AxisText };
 }
 
 const ROOMY: Margins = { top: 74, left: 96, line: 26 };
 const NARROW: Margins = { top: 58, left: 62, line: 16 };
-/** About how much room a card keeps for its title and its edges. */
-const FRAME = { width: 12, height: 44 };
+/** The engine, which keeps the page busy, waits for the first picture so long at most. */
+const PATIENCE = 1000;
 
 /** The maps, one to four, which move together. */
 export class Stage {
@@ -43,7 +46,7 @@ export class Stage {
   #look: StageLook | null = null;
   #laying = 0;
   #pointed: Pointed | null = null;
-  readonly #ahead: Feed;
+  #opened = false;
   readonly pilot: Pilot;
 
   constructor(
@@ -51,7 +54,6 @@ export class Stage {
     private readonly loader: Loader,
     private readonly events: StageEvents,
   ) {
-    this.#ahead = loader.feed(() => {});
     this.pilot = new Pilot((camera, domain) => {
       for (const card of this.#cards) card.look(camera);
       this.events.moved(domain);
@@ -89,13 +91,23 @@ export class Stage {
     if (before && before.heads.length !== look.heads.length) {
       for (const card of this.#cards) card.view.resized();
     }
+    if (before && before.heads.length >= look.heads.length) return;
+    this.#laid();
+    if (this.#opened) this.open();
+    else if (!before) setTimeout(() => this.#openOnce(), PATIENCE);
+  }
+
+  /** Start the engine in every map that is without. */
+  open(): void {
+    this.#opened = true;
+    this.events.opening(Promise.all(this.#cards.map((card) => card.open())));
   }
 
   /** The texts along the axes, or what is marked on them, have changed. */
   axesChanged(): void {
     for (const card of this.#cards) {
       Object.assign(card.view.scene, this.events.axes(card.view.scene.facts));
-      card.view.axesChanged();
+      card.axesChanged();
     }
   }
 
@@ -130,10 +142,9 @@ export class Stage {
       {
         close: () => this.events.close(this.#cards.indexOf(card)),
         laid: () => this.#laidSoon(),
-        complete: () => {
-          this.#ahead.want([]);
-          this.events.complete();
-        },
+        complete: () => this.events.complete(),
+        sketched: () => this.#sketched(),
+        ready: () => this.#ready(),
         zoom: (factor, place) => this.pilot.zoom(factor, card.fromMiddle(place), false),
         pan: (x, y) => this.pilot.pan(x, y, false),
         grab: () => this.pilot.grab(),
@@ -150,8 +161,6 @@ export class Stage {
     );
     this.#cards[index] = card;
     this.element.append(card.element);
-    if (!this.pilot.camera && look.heads.length === 1) this.#fetchAhead(facts, look, margins);
-    void card.view.open().then(() => this.#laidSoon());
     return card;
   }
 
@@ -171,7 +180,7 @@ export class Stage {
       colours: look.colours,
       ...this.events.axes(facts),
     });
-    card.view.sceneChanged();
+    card.sceneChanged();
     // It may be a matrix of another size.
     this.#laidSoon();
   }
@@ -202,26 +211,34 @@ export class Stage {
     this.#laying = window.setTimeout(() => this.#laid());
   }
 
-  /** While HiGlass is being set up, the tiles that will be seen first can come already. */
-  #fetchAhead(facts: HeadFacts, look: StageLook, margins: Margins): void {
-    const { width, height } = this.element.getBoundingClientRect();
-    const box = {
-      width: width - margins.left - margins.line - FRAME.width,
-      height: height - margins.top - margins.line - FRAME.height,
-    };
-    if (box.width < 10 || box.height < 10) return;
-    const camera = this.pilot.firstCamera(box, facts);
-    const tileset = tilesetOf(facts.ref, look.pool);
-    const places = tilesInSight(facts, levelFor(facts, camera.scale), domainOf(camera, box));
-    const needed = places.filter((place) => !isEmptyTile(facts, place));
-    this.#ahead.want(needed.map((place) => tilePath(tileset, place)));
-  }
-
   #laid(): void {
     const first = this.#cards[0];
     const facts = this.#facts;
+    for (const card of this.#cards) card.expect();
     if (!first || !facts || first.box.width < 10 || first.box.height < 10) return;
-    for (const card of this.#cards) card.view.scene.ready = true;
+    for (const card of this.#cards) {
+      if (card.isLaid) card.view.scene.ready = true;
+    }
     this.pilot.lay(first.box, facts);
+  }
+
+  /** What sketches have drawn in this frame is seen after it. */
+  #sketched(): void {
+    if (!this.#cards.every((card) => card.isSketched)) return;
+    setTimeout(() => {
+      markFirst("regard:first-picture");
+      this.#openOnce();
+    });
+  }
+
+  /** The first picture is there, or has been waited for: now the engine. */
+  #openOnce(): void {
+    if (!this.#opened) this.open();
+  }
+
+  #ready(): void {
+    if (!this.#cards.every((card) => card.isReady)) return;
+    markFirst("regard:first-picture");
+    markFirst("regard:ready");
   }
 }
