@@ -52,14 +52,9 @@ def page_row(label: str, text: str) -> tuple[str, ...]:
 
 def bertviz_row(text: str) -> tuple[str, ...]:
     """Return the row of BertViz for the same text."""
-    text = f"BertViz, {text}"
-    return (
-        "the same, BertViz",
-        f"[{text}: size of the page]",
-        f"[{text}: model run and page made]",
-        f"[{text}: memory beyond the model]",
-        f"[{text}: until it is open]; without the network [{text}: until it is open, network off]",
-    )
+    _, *cells = page_row("", f"BertViz, {text}")
+    cells[-1] = f"[BertViz, {text}: until it is open]"
+    return ("the same, BertViz", *cells)
 
 
 WINDOW = "window of 256 at 16,384"
@@ -223,7 +218,8 @@ TABLES = {
             page_row("SmolLM2, 8,192 tokens", "smollm2, 8,192 tokens"),
         ),
         "Pages of Regard are opened with the network off. For BertViz, the scripts that it asks "
-        "the network for were there at once.",
+        "the network for were there at once; its sentence with the network off: "
+        "[BertViz, minilm, a sentence: until it is open, network off].",
     ),
     "map": Table(
         "map",

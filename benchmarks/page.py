@@ -178,13 +178,13 @@ def bertviz() -> Generator[Figure]:
                 path.unlink(missing_ok=True)
             what = f"BertViz, {_named(name, length)}"
             yield Figure(f"{what}: model run and page made", seconds, "s", note=note)
-            yield Figure(f"{what}: memory beyond the model", gigabytes, "GB", note=note)
+            yield Figure(f"{what}: memory beyond the model", gigabytes, "GB")
             yield from _kept_figures(what, path)
 
 
 def _kept_figures(what: str, path: Path) -> Generator[Figure]:
     """Measure a page of BertViz, if it was made."""
-    size, there, alone, note = math.nan, math.nan, math.nan, "not made"
+    size, there, alone, note = math.nan, math.nan, math.nan, ""
     if path.exists():
         ready = "[id^=bertviz] svg text"
         size, note = path.stat().st_size / 1e6, f"nothing after {PATIENCE:.0f} s"

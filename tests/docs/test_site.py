@@ -182,7 +182,7 @@ def visit(chromium: Any, address: str) -> Iterator[Callable[..., Any]]:
         )
         contexts.append(context)
         opened = context.new_page()
-        opened.set_default_timeout(15_000)
+        opened.set_default_timeout(60_000)
         opened.on("request", lambda request: asked.append(request.url))
         opened.on("requestfailed", lambda request: complaints.append(f"no {request.url}"))
         opened.on("pageerror", lambda error: complaints.append(str(error)))

@@ -23,7 +23,7 @@ export interface CardEvents extends PointerEvents {
 }
 
 /** If the engine does not come to paint all tiles, it takes over after so many milliseconds. */
-const PATIENCE = 2000;
+const PATIENCE = 5000;
 
 type Shown = Omit<Scene, "laid" | "complete">;
 
