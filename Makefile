@@ -1,7 +1,5 @@
 # The few verbs people type. They use the environment that is active; only `ci` makes its own.
 
-BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
-
 .PHONY: help check lint types imports web web-check docs test doctest slow fix bench ci
 
 help:
@@ -60,9 +58,7 @@ fix:
 	python -m ruff format .
 
 bench:
-	@set -e; for script in $(BENCHMARKS); do \
-		.ci/step "$$script" python -m "benchmarks.$$(basename "$$script" .py)"; \
-	done
+	python -m benchmarks
 
 ci:
 	@.ci/run
