@@ -25,7 +25,7 @@ from tests.watch.zoo import LENGTH, ZOO, admitted, made, picture, real, tokens
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
 
-DOCS = Path(__file__).parents[2] / "docs" / "watched-models.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "watched-models.md"
 SIDES = ("none", "right", "left")
 WITHIN = 1e-5
 
