@@ -16,7 +16,7 @@ from tests.server.made import HOSTILE, Made, pooled
 from tests.server.running import served
 from tests.server.viewing import Viewing, chromium, files_served
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("one_thread")]
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 DEEP = "x=300,340&y=310,350"

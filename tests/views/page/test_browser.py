@@ -15,7 +15,7 @@ from regard.views.page.strongest import heads_of, means_of
 from regard.views.page.texts import Layer, Text
 from tests.views.page.looks import CONTRASTS, TEXT_FAULTS
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("one_thread")]
 
 Open = Callable[..., Any]
 
