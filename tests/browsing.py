@@ -26,7 +26,7 @@ def opening(browser: Any, folder: Path, wait_for: str) -> Generator[Callable[...
         context = browser.new_context(offline=True, reduced_motion="reduce", **settings)
         contexts.append(context)
         opened = context.new_page()
-        opened.set_default_timeout(15_000)
+        opened.set_default_timeout(60_000)
         opened.on("request", lambda request: asked.append(request.url))
         opened.on("pageerror", lambda error: complaints.append(str(error)))
         opened.on("dialog", lambda dialog: complaints.append(f"a dialog: {dialog.message}"))

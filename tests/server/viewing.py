@@ -27,7 +27,7 @@ ARGUMENTS = [
     "--enable-unsafe-swiftshader",
     "--ignore-gpu-blocklist",
 ]
-PATIENCE = 60
+PATIENCE = 120
 
 
 @contextmanager
