@@ -74,7 +74,9 @@ def test_a_link_on_another_site_opens_the_map(book: Made, tmp_path: Path, page: 
 
 def framed(running: Running, tmp_path: Path, page: Any, host: str) -> bool:
     """Say whether the map shows in a frame of a page of a host."""
-    with other_site(tmp_path, f'<iframe src="{running.url}/"></iframe>') as port:
+    with other_site(
+        tmp_path, f'<iframe width="900" height="700" src="{running.url}/"></iframe>'
+    ) as port:
         page.goto(f"http://{host}:{port}/")
         page.wait_for_load_state("networkidle")
         if page.frames[1].locator(SHELL).count() == 0:
