@@ -1,6 +1,6 @@
 # The few verbs people type. They use the environment that is active; only `ci` makes its own.
 
-.PHONY: help check lint types imports web web-check docs test doctest slow fix bench ci
+.PHONY: help check lint types imports web web-check docs test doctest slow fix bench pins ci
 
 help:
 	@echo "make check   lint, types, imports and all tests: what CI checks, in this environment"
@@ -9,6 +9,7 @@ help:
 	@echo "make docs    build the site of the docs into site/"
 	@echo "make fix     format, and repair what ruff can repair"
 	@echo "make bench   run the benchmarks"
+	@echo "make pins    write down the versions of this environment for CI"
 	@echo "make ci      check from nothing, in new environments, as CI does"
 
 # One after another even under -j: some tests measure time and memory.
@@ -59,6 +60,11 @@ fix:
 
 bench:
 	python -m benchmarks
+
+# Not torch: its number names no build.
+pins:
+	@head -n 3 .ci/constraints.txt > .ci/pins && python -m pip freeze --exclude-editable --exclude torch >> .ci/pins
+	@mv .ci/pins .ci/constraints.txt
 
 ci:
 	@.ci/run

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from regard.recording import open, save
     from regard.views import page
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "AttentionMatrix",
