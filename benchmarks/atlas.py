@@ -1,11 +1,12 @@
 """Measure surveys: their speed beside the bare model, what each measure costs, workers, memory.
 
-    python -m benchmarks.atlas [--json] [--only rate shares workers memory]
+    python -m benchmarks.atlas [--json] [--only rate shares workers memory driver]
 
 `rate`: tokens a second of a survey of SmolLM2 over Moby Dick, beside the same pipeline of Ray Data
 with the bare model in it; one worker. `shares`: what each measure adds to a forward pass, alone.
 `workers`: two workers beside one. `memory`: of the process that asks, for 10⁵ and 10⁶ tokens, with
-a small random model. Times are those after the first shard, when the workers are there.
+a small random model. `driver`: what a unit and a shard cost that process, whatever is in them.
+Times are those after the first shard, when the workers are there.
 """
 
 import json
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, BertConfig, BertModel
 
-from benchmarks._measure import Figure, interleaved, peak_bytes, run_parts, versions
+from benchmarks._measure import Figure, in_child, interleaved, peak_bytes, run_parts, versions
 from materials import minilm, moby_dick, smollm2
 from regard import watch
 from regard.atlas import Loader, pretrained, survey
@@ -33,7 +34,7 @@ from regard.atlas.preparing import Settings
 from regard.atlas.surveyor import Surveyor
 from regard.atlas.tally import Tally
 from regard.atlas.text_windows import text_windows
-from regard.atlas.units import find_units, into_shards
+from regard.atlas.units import UNIT, Unit, find_units, into_shards
 from regard.atlas.vocabulary import Vocabulary
 from regard.atlas.window import Window
 from regard.matrix import Distance, EffectiveKeys, Entropy, Received
@@ -183,6 +184,60 @@ def memory_figures() -> Iterator[Figure]:
     yield Figure("memory: ten times the tokens", found[1][1] / found[0][1], "×", "≤ 1.1")
 
 
+def _units_bytes(count: int) -> None:
+    """Print the memory that a process holds for each of so many units."""
+    before = peak_bytes()
+    units = [
+        Unit(f"s3://corpus/part-{n:09d}.txt", f"part-{n:09d}.txt", "text", 0, UNIT, "1763251200.0")
+        for n in range(count)
+    ]
+    into_shards(units)
+    print((peak_bytes() - before) / count)
+
+
+def _seconds_of_rows(count: int) -> None:
+    """Print the seconds that Ray Data takes for each row of a pipeline that does nothing."""
+    import ray
+
+    ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR", num_cpus=2)
+    start = time.perf_counter()
+    rows = ray.data.from_items([{"shard": b"x" * 1000}] * count, override_num_blocks=count)
+    rows.context.enable_progress_bars = False
+    made = time.perf_counter() - start
+    for _ in rows.map(lambda row: row).iter_rows():
+        pass
+    print(made / count, (time.perf_counter() - start) / count)
+
+
+def _tally_seconds() -> tuple[float, float, int]:
+    """Return the seconds to keep a tally of SmolLM2 and to merge it in the end, and its bytes."""
+    loader = pretrained(str(smollm2()))
+    tokenizer = loader.tokenizer()
+    windows = text_windows(Document("book", _book(100_000, 110_000)), tokenizer, LENGTH)
+    tally = Surveyor(loader.model(), tokenizer, batch_size=4, seed=0).count(list(windows))
+    with tempfile.TemporaryDirectory() as folder:
+        path, merged = Path(folder) / "it.npz", Tally()
+        times = interleaved(
+            3,
+            keep=lambda: Tally.from_bytes(tally.to_bytes()).save(path),
+            merge=lambda: merged.merge(Tally.load(path)),
+        )
+        return times["keep"], times["merge"], path.stat().st_size
+
+
+def driver_figures() -> Iterator[Figure]:
+    (unit,) = in_child("from benchmarks.atlas import _units_bytes; _units_bytes(1_000_000)")
+    yield Figure("driver: memory of a unit", unit, "B")
+    code = "from benchmarks.atlas import _seconds_of_rows; _seconds_of_rows(2_000)"
+    made, done = in_child(code)
+    yield Figure("driver: a shard handed to Ray Data before the first begins", made * 1e3, "ms")
+    yield Figure("driver: a shard through Ray Data", done * 1e3, "ms")
+    keep, merge, size = _tally_seconds()
+    yield Figure("driver: a tally of 270 heads kept", keep * 1e3, "ms")
+    yield Figure("driver: a tally of 270 heads merged in the end", merge * 1e3, "ms")
+    yield Figure("driver: size of a tally of 270 heads", size / 1e6, "MB")
+
+
 if __name__ == "__main__":
     run_parts(
         __doc__ or "",
@@ -191,6 +246,7 @@ if __name__ == "__main__":
             "shares": shares_figures,
             "workers": workers_figures,
             "memory": memory_figures,
+            "driver": driver_figures,
         },
         versions("transformers", "ray", "pyarrow"),
     )

@@ -205,6 +205,10 @@ def test_doctor_says_what_works() -> None:
             ("look", "an apple", "-m", "{bert}", "-t", "apple", "--save", "{bert}/a.HTML"),
             "a page shows all heads and tokens: leave --token out",
         ),
+        (
+            ("look", "an apple", "-m", "{bert}", "-t", "apple", "--save", "{bert}/a.svg"),
+            "a figure of a text shows all its tokens: leave --token out, or leave --save out",
+        ),
     ],
 )
 def test_faults_are_one_line(arguments: tuple[str, ...], message: str, bert: Path) -> None:

@@ -64,6 +64,11 @@ def _figure(
 
     if run.image is not None:
         return overlay(calls[-1], run.image, token=token or 0, head=head, patches=run.patches)
+    if token is not None:
+        raise ValueError(
+            "a figure of a text shows all its tokens: leave --token out, or leave --save out to "
+            "print where one looks"
+        )
     if layer is not None:
         call = telling_call(calls)
         keys, _ = run.keys_of(call)

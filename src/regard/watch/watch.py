@@ -77,8 +77,7 @@ def watch(
     calls: list[Call] = []
     wanted = _wanted(where)
     if not any(wanted(name, module) for name, module in named_modules(model)):
-        names = [name for name, module in named_modules(model) if any(module.children())]
-        raise ValueError(f"where={where!r} names no module of the model; some are {names[1:6]}")
+        raise ValueError(f"where={where!r} names no module of the model; {_some_names(model)}")
     options = replace(_options(wanted, keep), check=check, offload=offload, values=values)
     with Watcher(model, calls, options):
         yield Seen(calls)
@@ -94,6 +93,17 @@ no attention was seen. Likely reasons:
 - it has no attention, or one by a kernel of its own (flash_attn, xformers, Triton): switch it to
   PyTorch's, in transformers with model.set_attn_implementation("sdpa")
 - it was exported or compiled ahead of time: watch the original"""
+
+
+def _some_names(model: nn.Module) -> str:
+    """Return words that name a few modules of a model, those first that have others inside."""
+    from regard.watch.places import named_modules
+
+    inside = [(name, module) for name, module in named_modules(model) if name]
+    if not inside:
+        return "it has none inside: leave where out"
+    inside.sort(key=lambda named: next(named[1].children(), None) is None)
+    return f"some are {[name for name, _ in inside[:5]]}"
 
 
 def _options(wanted: Callable[[str, nn.Module], bool], keep: Any) -> Options:
