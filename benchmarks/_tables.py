@@ -246,7 +246,42 @@ TABLES = {
         "pan at random for a minute get [load: requests of 32 viewers in 60 s] answers and "
         "[load: errors] errors; the server holds [load: memory of the server]. Recording the book "
         "takes [book: recording over a bare forward pass] a bare forward pass "
-        "([book: time to record] against [book: bare forward pass]).",
+        "([book: time to record] against [book: bare forward pass]). In a browser that has never "
+        "been there, the first picture is there after "
+        "[first: picture from a warm server, median], "
+        "[first: picture from a fresh server, median] if the server has just begun.",
+    ),
+    "atlas": Table(
+        "atlas",
+        ("SmolLM2-135M, 30 layers of 9 heads, windows of 512 tokens", ""),
+        (
+            (
+                "a survey on one Ray worker, over the same pipeline with the bare model",
+                "[rate: survey over bare model] "
+                "([rate: survey] against [rate: bare model in the pipeline])",
+            ),
+            ("two workers on two cores, over one", "[workers: two over one]"),
+            (
+                "all measures, beyond a forward pass in the same process",
+                "[shares: all, beyond a forward pass]",
+            ),
+            (
+                "memory of the process that asks, ten times the tokens over once",
+                "[memory: ten times the tokens]",
+            ),
+            ("its memory for a unit, a file or a stretch of one", "[driver: memory of a unit]"),
+            (
+                "its time for a shard before the first begins",
+                "[driver: a shard handed to Ray Data before the first begins]",
+            ),
+            ("a shard through Ray Data, without any work", "[driver: a shard through Ray Data]"),
+            (
+                "its time to keep the tally of a shard, and to merge it in the end",
+                "[driver: a tally of 270 heads kept], "
+                "[driver: a tally of 270 heads merged in the end]",
+            ),
+            ("a tally on disk", "[driver: size of a tally of 270 heads]"),
+        ),
     ),
 }
 """By name."""

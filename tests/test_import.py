@@ -58,3 +58,10 @@ def test_import_takes_little_longer_than_torch(run_python: Callable[..., str]) -
     assert regard_seconds <= 0.3, (
         f"import regard took {regard_seconds:.2f} s after import torch ({torch_seconds:.2f} s)"
     )
+
+
+def test_all_of_it_can_be_completed() -> None:
+    import regard
+
+    assert set(regard.__all__) <= set(dir(regard))
+    assert "Any" not in dir(regard)

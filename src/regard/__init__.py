@@ -47,6 +47,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """List what there is, also what is not loaded yet."""
+    return sorted({*globals(), *__all__} - {"TYPE_CHECKING", "Any"})
+
+
 def __getattr__(name: str) -> Any:
     """Load what is for looking at results only when it is first asked for."""
     if name == "page":

@@ -74,6 +74,12 @@ def test_lengths_of_padding(lengths: object) -> None:
     assert str(error.value).endswith(f"got {lengths!r}")
 
 
+def test_a_mask_as_lengths_of_padding() -> None:
+    rule = r"got a tensor of torch.float32 and shape \[2, 7\]; of a mask .* pass mask.sum\(-1\)$"
+    with pytest.raises(ValueError, match=rule):
+        padding(torch.ones(2, 7))
+
+
 @pytest.mark.parametrize("starts", [[], [1.5], [[3, 5]], 3])
 def test_starts_of_padding(starts: object) -> None:
     rule = "padding: starts must be a list of whole numbers, one per sequence, got "

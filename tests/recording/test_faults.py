@@ -37,9 +37,10 @@ def test_what_is_no_recording(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(RecordingError, match="empty is no recording"):
         open(tmp_path / "empty")
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(RecordingError, match="file is no recording"):
-        open(tmp_path / "file")
+    (tmp_path / "book.txt").write_text("x")
+    rule = "is a file, .* `regard record book.txt --model MODEL --out book.regard`$"
+    with pytest.raises(RecordingError, match=rule):
+        open(tmp_path / "book.txt")
 
 
 def test_another_zarr_group(tmp_path: Path) -> None:

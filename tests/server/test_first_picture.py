@@ -1,7 +1,6 @@
 """The first picture of the map: there before the engine is, where and as the engine draws it."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ from numpy.typing import NDArray
 
 from regard.server.publish import publish
 from tests.server.made import Made
-from tests.server.running import served
-from tests.server.viewing import View, Viewing, chromium, files_served
+from tests.server.viewing import View, Viewing, files_served
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("one_thread")]
 
@@ -24,25 +22,6 @@ FORBIDDEN = (0xF1, 0xF2, 0xEF)
 TIES = 0.03
 """In so many pixels pictures may differ: where the middle of a pixel is just between two cells, a
 graphics card may choose the other. If one is a pixel off, they differ nearly everywhere."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def url(book: Made, pair: Made) -> Iterator[str]:
-    with served(book.recording, pair.recording, static=None) as running:
-        yield running.url
-
-
-@pytest.fixture
-def viewing(browser: Any) -> Iterator[Viewing]:
-    found = Viewing(browser)
-    yield found
-    found.close()
 
 
 def sketched(view: View) -> None:

@@ -28,6 +28,13 @@ ARGUMENTS = [
     "--ignore-gpu-blocklist",
 ]
 PATIENCE = 120
+DEEP = "x=300,340&y=310,350"
+"""A part of the book in which tokens can be read."""
+
+
+def shown(piece: str) -> str:
+    """Return how a word of the book stands on an axis."""
+    return piece.strip()
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """What `watch` sees of FlexAttention, called as it is, compiled, or in a model that is compiled.
 
 What calls it runs this file in a process of its own: the checks of shapes that the tests switch on
-wrap every function, and torch.compile can't see through them.
+wrap every function, and torch.compile can't see through them. There, nothing of `tests` can be
+imported.
 """
 
 import json
@@ -22,10 +23,7 @@ from torch.nn.attention.flex_attention import (
 )
 
 import regard
-from regard.patterns import Cover
-from regard.patterns.cover import Span
 from regard.watch import Seen
-from regard.watch.flex import BlockPattern
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -334,85 +332,6 @@ def by_blocks(rule: Rule | None, *, full: bool) -> BlockMask:
     return BlockMask.from_kv_blocks(
         counts, listed, *more, BLOCK_SIZE=32, mask_mod=rule, seq_lengths=(LENGTH, LENGTH)
     )
-
-
-def blocks(rule: Rule, size: tuple[int, int], *, each: bool = False, queries: int = LENGTH) -> Any:
-    batch = BATCH if each else None
-    return create_block_mask(rule, batch, None, queries, LENGTH, device="cpu", BLOCK_SIZE=size)
-
-
-@pytest.mark.parametrize(
-    ("blocks", "first_query"),
-    [
-        (blocks(looks_back, (16, 16)), 0),
-        (blocks(looks_back, (32, 16)), 0),
-        (blocks(near, (16, 32)), 0),
-        (blocks(near_and_global, (16, 16)), 0),
-        (blocks(own_document, (16, 16), each=True), 0),
-        (blocks(own_document, (32, 16), each=True), 0),
-        (blocks(looks_back_from_the_end, (16, 16), queries=50), 100),
-        (blocks(looks_back_from_the_end, (16, 32), queries=50), 100),
-        (by_blocks(None, full=False), 0),
-        (by_blocks(looks_back, full=False), 0),
-        (by_blocks(looks_back, full=True), 0),
-    ],
-    ids=[
-        "causal",
-        "causal, tall blocks",
-        "window, wide blocks",
-        "window and global",
-        "documents",
-        "documents, tall blocks",
-        "fewer queries",
-        "fewer queries, wide blocks",
-        "by blocks",
-        "by blocks and causal",
-        "by full blocks",
-    ],
-)
-def test_what_a_block_mask_says_of_rectangles_holds(blocks: BlockMask, first_query: int) -> None:
-    pattern = BlockPattern(blocks, first_query)
-    num_queries = blocks.shape[-2]
-    places = torch.arange(first_query, first_query + num_queries)
-    allowed = pattern.allows(places, torch.arange(LENGTH))
-    allowed = allowed.reshape(-1, num_queries, LENGTH)
-    counts = nn.functional.pad(allowed.long().cumsum(1).cumsum(2), (1, 0, 1, 0))
-    query, key = rectangles(num_queries), rectangles(LENGTH)
-    top, bottom = query.first[:, None], query.last[:, None] + 1
-    left, right = key.first, key.last + 1
-    inside = (
-        counts[:, bottom, right]
-        - counts[:, top, right]
-        - counts[:, bottom, left]
-        + counts[:, top, left]
-    )
-    covers = pattern.cover_spans(
-        torch.arange(len(allowed))[:, None, None],
-        Span(query.first[:, None] + first_query, query.last[:, None] + first_query),
-        key,
-    )
-    assert covers.shape == inside.shape
-    assert not inside[covers == Cover.NONE].any()
-    full = inside == (bottom - top) * (right - left)
-    assert full[covers == Cover.ALL].all()
-    # It says something at all.
-    assert (covers == Cover.NONE).any()
-
-
-def rectangles(length: int) -> Span:
-    """Return stretches of positions: single ones, whole blocks, and odd ones."""
-    ends = [*range(0, length, 16), *range(5, length, 23), length]
-    found = [(first, last - 1) for first in ends for last in ends if first < last]
-    found += [(one, one) for one in range(0, length, 7)]
-    first, last = torch.tensor(found).T
-    return Span(first, last)
-
-
-def test_whole_blocks_are_known_to_be_full() -> None:
-    pattern = BlockPattern(blocks(looks_back, (16, 16)), 0)
-    assert pattern.cover(range(64, 96), range(64)) == Cover.ALL
-    assert pattern.cover(range(64, 96), range(96, 128)) == Cover.NONE
-    assert pattern.cover(range(64, 96), range(64, 96)) == Cover.SOME
 
 
 if __name__ == "__main__":

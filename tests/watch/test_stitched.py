@@ -1,112 +1,32 @@
 """Generated texts: the calls of prompt and steps, joined, are those of one pass over all tokens."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
-import transformers
-from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import sdpa_mask
+from torch import nn
 
 import regard
 import regard.hf
-from regard.matrix import Entropy
 from regard.models import TextDecoder
-from regard.watch import Overwritten, Seen
-from tests.small import BART, T5
-from tests.watch.zoo import BATCH, ZOO, Kind, made, text, tokens
+from regard.watch import Seen
+from tests.watch.generating import (
+    LAYERS,
+    NEW,
+    PROMPT,
+    TRANSLATORS,
+    WRITERS,
+    generate,
+    longer,
+    padded,
+    same_rows,
+    translator,
+    whole,
+    writer,
+)
+from tests.watch.zoo import BATCH, ZOO, made, tokens
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
-
-NEW, PROMPT = 6, 11
-"""The prompt is longer than windows are, so that keys are dropped after it."""
-
-LAYERS = 2
-WRITERS = {
-    "Llama": transformers.LlamaForCausalLM,
-    "GPT-2": transformers.GPT2LMHeadModel,
-    "Mistral": transformers.MistralForCausalLM,
-    "Gemma 3": transformers.Gemma3ForCausalLM,
-    "gpt-oss": transformers.GptOssForCausalLM,
-    "Gemma 2": transformers.Gemma2ForCausalLM,
-}
-TRANSLATORS = {
-    "T5": (transformers.T5ForConditionalGeneration, {**T5, "decoder_start_token_id": 0}),
-    "BART": (transformers.BartForConditionalGeneration, BART),
-}
-
-
-def writer(name: str, attention: str | None = None) -> Any:
-    model = made(Kind(WRITERS[name], ZOO[name].config, text), attention)
-    return never_ending(model)
-
-
-def translator(name: str) -> Any:
-    kind, options = TRANSLATORS[name]
-    config = getattr(transformers, f"{name.capitalize() if name == 'BART' else name}Config")
-    return never_ending(made(Kind(kind, config(**options), text)))
-
-
-def never_ending(model: Any) -> Any:
-    model.generation_config.eos_token_id = None
-    model.generation_config.pad_token_id = 2
-    model.generation_config.forced_eos_token_id = None
-    return model
-
-
-def padded(side: str, length: int) -> Tensor:
-    """Return which tokens are there, [batch, length]: all, or fewer of the later sequences."""
-    counts = torch.tensor([length, length - 4, 3] if side == "left" else [length] * BATCH)
-    return (torch.arange(length) >= length - counts[:, None]).long()
-
-
-def generate(
-    model: Any, prompt: Tensor, there: Tensor, *, new: int = NEW, **options: Any
-) -> Tensor:
-    options = {"max_new_tokens": new, "do_sample": False, "disable_compile": True, **options}
-    return model.generate(prompt, attention_mask=there, **options)
-
-
-def longer(there: Tensor, length: int) -> Tensor:
-    return torch.cat([there, there.new_ones(len(there), length - there.shape[1])], dim=1)
-
-
-def whole(model: Any, written: Tensor, there: Tensor) -> Seen:
-    """Watch one pass over all tokens that were fed to the model."""
-    fed = written[:, :-1]
-    there = longer(there, fed.shape[1])
-    # As generate() counts them.
-    positions = (there.cumsum(dim=1) - 1).clamp(min=0)
-    with regard.watch(model) as seen, torch.no_grad():
-        model(fed, attention_mask=there, position_ids=positions, use_cache=False)
-    return seen
-
-
-def same_rows(found: Seen, expected: Seen, there: Tensor | None = None) -> None:
-    """Compare all rows but those of padding, where kernels differ on what they are."""
-    assert [call.module for call in found] == [call.module for call in expected]
-    for one, other in zip(found, expected, strict=True):
-        assert (one.looks, one.queries, one.keys) == (other.looks, other.queries, other.keys)
-        weights, others = one.matrix.dense(), other.matrix.dense()
-        if there is not None:
-            rows = longer(there, weights.shape[2]).bool()
-            weights, others = (x.transpose(1, 2)[rows] for x in (weights, others))
-        torch.testing.assert_close(weights, others, rtol=0, atol=1e-5)
-
-
-@pytest.fixture
-def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], str]:
-    """Register an attention with transformers for the time of a test, and return its name."""
-
-    def register(function: Callable[..., Any]) -> str:
-        monkeypatch.setitem(AttentionInterface._global_mapping, "own", function)
-        monkeypatch.setitem(AttentionMaskInterface._global_mapping, "own", sdpa_mask)
-        return "own"
-
-    return register
 
 
 class TestGenerate:
@@ -341,106 +261,3 @@ class TestMemory:
         window = ZOO["Mistral"].config.sliding_window
         assert all(call.key.untyped_storage().nbytes() <= window * BATCH * 2 * 8 * 4
                    for call in seen[LAYERS:])  # fmt: skip
-
-
-class TestRefusals:
-    @pytest.mark.parametrize("cache", ["dynamic", "static"])
-    def test_beam_search(self, cache: str) -> None:
-        model = writer("Llama")
-        prompt = tokens(length=PROMPT)
-        with regard.watch(model) as seen:
-            generate(
-                model, prompt, torch.ones_like(prompt), num_beams=4, cache_implementation=cache
-            )
-        seen.verify()
-        with pytest.raises(ValueError, match=r"the cache was reordered, as beam search does"):
-            seen.stitched()
-
-    def test_reductions(self) -> None:
-        model = writer("Llama")
-        prompt = tokens(length=PROMPT)
-        with regard.watch(model, keep=[Entropy()]) as seen:
-            generate(model, prompt, torch.ones_like(prompt))
-        rule = r"^call 0 \(model.layers.0.self_attn\) can't be joined .* were not kept$"
-        with pytest.raises(ValueError, match=rule):
-            seen.stitched()
-
-    def test_calls_that_were_not_understood(self, register: Callable[..., str]) -> None:
-        def attention(*arguments: Any, **options: Any) -> Any:
-            output, weights = step_by_step(*arguments, **options)
-            return output[..., 1:], weights
-
-        class Caller(nn.Module):
-            is_causal = True
-
-            def forward(self, x: Tensor) -> Tensor:
-                found = AttentionInterface().get_interface(register(attention), attention)
-                return found(self, x, x, x, None, scaling=1.0)[0]
-
-        model = Caller()
-        with regard.watch(model) as seen:
-            model(torch.ones(1, 2, 3, 4))
-        with pytest.raises(ValueError, match=r"^call 0 \(the model\) can't be joined"):
-            seen.stitched()
-
-    @pytest.mark.parametrize("wrong", [0, 2, NEW - 1])
-    def test_one_wrong_step(self, wrong: int, register: Callable[..., str]) -> None:
-        done = {"calls": 0}
-
-        def attention(module: Any, *arguments: Any, **options: Any) -> Any:
-            output, weights = step_by_step(module, *arguments, **options)
-            if module.layer_idx == 1:
-                output = output * 1.1 if done["calls"] == wrong else output
-                done["calls"] += 1
-            return output, weights
-
-        model = writer("Llama", register(attention))
-        prompt = tokens(length=PROMPT)
-        with regard.watch(model) as seen:
-            generate(model, prompt, torch.ones_like(prompt))
-        assert [call.index for call in seen if not call.check.passed] == [wrong * LAYERS + 1]
-        stitched = seen.stitched()
-        assert [call.check.passed for call in stitched] == [True, False]
-        rule = r"^call 1 \(model.layers.1.self_attn\), computed by own, returned something else"
-        with pytest.raises(RuntimeError, match=rule):
-            stitched.verify()
-
-    def test_queries_that_were_written_over(self) -> None:
-        """A model that changes its queries in place after the call."""
-
-        class Rude(nn.Module):
-            def forward(self, query: Tensor, past: Tensor, rude: bool) -> Tensor:
-                output = F.scaled_dot_product_attention(query, past, past)
-                if rude:
-                    query.zero_()
-                return output
-
-        x = torch.randn(1, 2, 8, 4, generator=torch.Generator().manual_seed(0))
-        for rude in (False, True):
-            model = Rude()
-            with regard.watch(model) as seen:
-                model(x[:, :, :6].clone(), x[:, :, :6].clone(), rude)
-                for step in (7, 8):
-                    model(x[:, :, step - 1 : step].clone(), x[:, :, :step].clone(), rude)
-            if rude:
-                with pytest.raises(Overwritten, match="wrote over"):
-                    _ = seen.stitched()[0].matrix
-            else:
-                assert seen.stitched()[0].matrix.shape == (1, 2, 8, 8)
-
-
-def step_by_step(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any
-) -> tuple[Tensor, Tensor | None]:
-    """Compute attention as transformers wants it."""
-    groups = query.shape[1] // key.shape[1]
-    key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
-    output = F.scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=mask,
-        is_causal=mask is None and query.shape[2] > 1,
-        scale=options["scaling"],
-    )
-    return output.transpose(1, 2), None

@@ -160,9 +160,11 @@ def _checked_pattern(pattern: Pattern | None, batch: int, queries: range, num_ke
             f"{pattern.dtype} and shape {list(pattern.shape)}; {instead}"
         )
     if not isinstance(pattern, Pattern):  # pyright: ignore[reportUnnecessaryIsInstance]
+        name = getattr(pattern, "__name__", None)
+        hint = f" {name}: call it, {name}(…)" if callable(pattern) and name else ""
         raise TypeError(
             "pattern must be a Pattern such as causal() or window(before=128), "
-            f"got {type(pattern).__name__}"
+            f"got {type(pattern).__name__}{hint}"
         )
     pattern.check(batch, queries, num_keys)
     return pattern

@@ -196,8 +196,11 @@ def _encoded(
         config, "n_positions", None
     )
     if isinstance(longest, int) and length > longest:
+        shorter = "shorten it, or have it cut by `regard record --tokens`"
+        if most is not None:
+            shorter = f"pass --tokens {longest}"
         raise ValueError(
-            f"the text has {length:,} tokens and {loaded.name} takes {longest:,}: shorten it"
+            f"the text has {length:,} tokens and {loaded.name} takes {longest:,}: {shorter}"
         )
     wanted = ("input_ids", "attention_mask", "token_type_ids")
     return {name: encoded[name] for name in wanted if name in encoded}, offsets

@@ -218,7 +218,9 @@ class AttentionMatrix:
         numbers = numbers.cpu()
         outside = numbers[(numbers < -size) | (numbers >= size)]
         if len(outside):
-            raise IndexError(f"there are {size} {axis}, got index {int(outside[0])}")
+            raise IndexError(
+                f"there are {size} {axis}, counted from 0, got index {int(outside[0])}"
+            )
         return numbers % max(1, size)
 
     def __matmul__(self, values: Tensor) -> Tensor:

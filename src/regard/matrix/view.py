@@ -111,7 +111,10 @@ class View:
             return replace(self, **{axis: places[item]})
         number, size = index(item), len(places)  # pyright: ignore[reportArgumentType]
         if not -size <= number < size:
-            raise IndexError(f"there are {size} {axis}, got index {number}")
+            words, hint = axis, ""
+            if axis == "batch":
+                words, hint = "in the batch", f"; the axes are [{', '.join(self.axes)}]"
+            raise IndexError(f"there are {size} {words}, counted from 0, got index {number}{hint}")
         one = slice(number % size, number % size + 1)
         axes = tuple(name for name in self.axes if name != axis)
         return replace(self, **{axis: places[one], "axes": axes})

@@ -106,8 +106,14 @@ def padding(
 def _checked(name: str, given: object) -> Int[Tensor, "batch"]:
     values = whole_numbers(given)
     if values is None or values.dim() != 1 or len(values) == 0:
+        got = repr(given)
+        if isinstance(given, Tensor):
+            got = (
+                f"a tensor of {given.dtype} and shape {list(given.shape)}; of a mask with 1 for "
+                "what is real and padding at the end, pass mask.sum(-1)"
+            )
         raise ValueError(
-            f"padding: {name} must be a list of whole numbers, one per sequence, got {given!r}"
+            f"padding: {name} must be a list of whole numbers, one per sequence, got {got}"
         )
     if int(values.min()) < 0:
         raise ValueError(f"padding: {name} must be at least 0, got {int(values.min())}")

@@ -64,11 +64,16 @@ def _root(where: str) -> zarr.Group:
                 f"{where} is incomplete: recording it was interrupted; record it once more to the "
                 "same path, and what is there is not done again"
             )
+        if path.is_file():
+            raise RecordingError(
+                f"{where} is a file, and a recording is a folder: make one with `regard record "
+                f"{path.name} --model MODEL --out {path.stem}.regard`"
+            )
         if not path.is_dir() or not (path / "zarr.json").is_file():
             what = "is no recording" if path.exists() else "is not there"
+            name = path.name if path.suffix else "book.regard"
             raise RecordingError(
-                f'{where} {what}: make one with regard.save(seen, "{path.name}", …) or '
-                "`regard record`"
+                f'{where} {what}: make one with regard.save(seen, "{name}", …) or `regard record`'
             )
     try:
         return zarr.open_group(where, mode="r")

@@ -39,7 +39,9 @@ class Seen(Sequence[Call]):
             return Seen(self._calls[which])
         if isinstance(which, int):
             if not -len(self) <= which < len(self):
-                raise IndexError(f"{len(self)} calls were seen, got number {which}")
+                if not len(self):
+                    raise IndexError("nothing was seen yet: call the model inside the block first")
+                raise IndexError(f"{len(self)} calls were seen, counted from 0, got number {which}")
             return self._calls[which]
         found = [call for call in self._calls if call.module == which]
         if len(found) == 1:

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from regard.matrix.reduction import AnyReduction, is_reduction
+from regard.watch.block import Block
 from regard.watch.call import Call
 from regard.watch.options import Options
 from regard.watch.seen import Seen
@@ -17,7 +18,6 @@ Where = str | int | Callable[[str, nn.Module], bool]
 """A module's path, with wildcards; a layer's number; or a rule for a path and its module."""
 
 
-@contextmanager
 def watch(
     model: nn.Module,
     *,
@@ -26,7 +26,7 @@ def watch(
     check: bool = True,
     offload: str | None = None,
     values: bool = False,
-) -> Generator[Seen]:
+) -> Block:
     """See the attention of a model while it runs, exactly, with the kernels that it has.
 
         with regard.watch(model) as seen:
@@ -66,9 +66,25 @@ def watch(
     >>> seen[0].matrix
     AttentionMatrix(2 batch × 4 heads × 10 queries × 10 keys, float32, everyone())
     """
+    return Block(
+        _watching(model, where=where, keep=keep, check=check, offload=offload, values=values)
+    )
+
+
+@contextmanager
+def _watching(
+    model: nn.Module,
+    *,
+    where: Where | Iterable[str | int] | None,
+    keep: str | AnyReduction | Sequence[AnyReduction],
+    check: bool,
+    offload: str | None,
+    values: bool,
+) -> Generator[Seen]:
     if not isinstance(model, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
         inner = getattr(model, "model", None)
         hint = "; watch its .model" if isinstance(inner, nn.Module) else ""
+        hint = "; load it first" if isinstance(model, str) else hint
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}{hint}")
     # Most programs that import regard watch nothing, and need not wait for what that takes.
     from regard.watch.places import named_modules

@@ -1,0 +1,198 @@
+"""What `watch` sees of attention that is written by hand, and which softmaxes are none."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import regard
+from tests.watch.calls import (
+    AXES,
+    KEY_DIM,
+    KEYS,
+    QUERIES,
+    VALUE_DIM,
+    Kernel,
+    assert_weights,
+    four_axes,
+    inputs,
+    numbers,
+    scattered,
+    softmax_of,
+    watched,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def scores_of(query: Tensor, key: Tensor) -> Tensor:
+    return query @ key.mT * KEY_DIM**-0.5
+
+
+def by_functional(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    weights = F.softmax(scores_of(query, key), dim=-1)
+    return weights, weights @ value
+
+
+def by_torch(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    weights = torch.softmax(scores_of(query, key), -1)
+    return weights, torch.matmul(weights, value)
+
+
+def by_method(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    weights = scores_of(query, key).softmax(dim=query.dim() - 1)
+    return weights, weights.matmul(value)
+
+
+def by_module(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    weights = nn.Softmax(dim=-1)(scores_of(query, key))
+    return weights, weights @ value
+
+
+def by_einsum(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    scores = torch.einsum("...qd,...kd->...qk", query, key) * KEY_DIM**-0.5
+    weights = scores.softmax(-1)
+    return weights, torch.einsum("...qk,...kd->...qd", weights, value)
+
+
+def with_dropout(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    weights = scores_of(query, key).softmax(dim=-1)
+    return weights, F.dropout(weights, 0.4, training=True) @ value
+
+
+def with_a_dropout_module(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    weights = scores_of(query, key).softmax(dim=-1)
+    return weights, nn.Dropout(0.4)(weights) @ value
+
+
+def with_another_type(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    weights = F.softmax(scores_of(query, key), dim=-1, dtype=torch.float64)
+    return weights, weights.to(torch.float32) @ value.to(torch.float32)
+
+
+def with_all_between(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    weights = scores_of(query, key).softmax(dim=-1)
+    dropped = F.dropout(weights.type_as(value), 0.4, training=True).contiguous()
+    return weights, dropped.view(dropped.shape).reshape(dropped.shape) @ value
+
+
+def with_a_mask_after(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    hidden = ~scattered(QUERIES, KEYS)
+    weights = scores_of(query, key).softmax(dim=-1).masked_fill(hidden, 0.0)
+    return weights, weights @ value
+
+
+def with_weights_above_one(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """What a model does to its weights is its own affair."""
+    hidden = ~scattered(QUERIES, KEYS)
+    weights = scores_of(query, key).softmax(dim=-1).masked_fill(hidden, 2.0)
+    return weights, weights @ value
+
+
+def with_a_mask_before(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    hidden = ~scattered(QUERIES, KEYS)
+    weights = scores_of(query, key).masked_fill(hidden, -torch.inf).softmax(dim=-1)
+    return weights, weights @ value
+
+
+def with_flat_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    weights = scores_of(query, key).softmax(dim=-1)
+    flat = weights.reshape(-1, QUERIES, KEYS)
+    output = torch.bmm(flat, value.reshape(-1, KEYS, VALUE_DIM))
+    return weights, output.view(*query.shape[:-1], VALUE_DIM)
+
+
+BY_HAND = (
+    by_functional,
+    by_torch,
+    by_method,
+    by_module,
+    by_einsum,
+    with_dropout,
+    with_a_dropout_module,
+    with_another_type,
+    with_all_between,
+    with_a_mask_after,
+    with_weights_above_one,
+    with_a_mask_before,
+    with_flat_heads,
+)
+
+
+@pytest.mark.parametrize("axes", AXES)
+@pytest.mark.parametrize("attention", BY_HAND)
+def test_attention_by_hand(attention: Callable[..., tuple[Tensor, Tensor]], axes: int) -> None:
+    model = Kernel(attention)
+    given = AXES[axes]
+    seen = watched(model, *given)
+    assert [(call.kernel, str(call.check)) for call in seen] == [("softmax", "own weights")]
+    torch.manual_seed(4)
+    assert torch.equal(seen[0].matrix.dense(), four_axes(attention(*given)[0]))
+
+
+def test_attention_by_hand_is_what_is_asked_for() -> None:
+    """What the other test compares with, held against the definition."""
+    given = AXES[4]
+    for attention in (by_functional, by_torch, by_method, by_module, by_einsum):
+        assert_weights(watched(Kernel(attention), *given), softmax_of(given.query, given.key))
+
+
+def test_each_of_several_softmaxes_is_seen() -> None:
+    first, second = inputs(), inputs(queries=3, keys=3)
+
+    def both() -> tuple[Tensor, Tensor]:
+        return by_torch(*first)[1], by_method(*second)[1]
+
+    seen = watched(Kernel(both))
+    assert len(seen) == 2
+    assert_weights(seen, softmax_of(first.query, first.key))
+    assert_weights(seen, softmax_of(second.query, second.key), index=1)
+
+
+def classifier(x: Tensor) -> Tensor:
+    return F.softmax(x, dim=-1)
+
+
+def router(x: Tensor) -> Tensor:
+    share, expert = torch.softmax(x, dim=-1).topk(2)
+    return (share[..., None] * x[:, None]).sum() + expert.sum()
+
+
+def along_another_axis(x: Tensor) -> Tensor:
+    return x.softmax(dim=0) @ x.T
+
+
+def along_another_axis_of_three(x: Tensor) -> Tensor:
+    return F.softmax(x[None], dim=1) @ x.T
+
+
+def of_one_axis(x: Tensor) -> Tensor:
+    return x[0].softmax(dim=-1) @ x.T
+
+
+def gate(x: Tensor) -> Tensor:
+    return x.softmax(dim=-1) * x
+
+
+def something_else_multiplied(x: Tensor) -> Tensor:
+    return x.softmax(dim=-1).sum() + (x @ x.T).sum()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        classifier,
+        router,
+        along_another_axis,
+        along_another_axis_of_three,
+        of_one_axis,
+        gate,
+        something_else_multiplied,
+    ],
+)
+def test_other_softmaxes_are_not_taken_for_attention(function: Callable[[Tensor], Tensor]) -> None:
+    model = Kernel(function)
+    with pytest.raises(RuntimeError, match="no attention was seen"), regard.watch(model):
+        model(numbers(QUERIES, KEYS))
