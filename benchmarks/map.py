@@ -139,7 +139,9 @@ def tile_figures(name: str, folder: Path) -> Iterator[Figure]:
     recording = regard.open(folder / "it.regard")
     chance = random.Random(0)
     with served(folder / "it.regard") as (url, process), httpx.Client(base_url=url) as client:
+        # As a viewer does, who asks for no tile before it knows what there is.
         client.get("recordings.json").raise_for_status()
+        client.get(f"data/{recording.digest}/info.json", timeout=60).raise_for_status()
         heads: tuple[int | str, ...] = tuple(range(recording[0].heads))
         for which, label in ((heads, "a head"), (("mean",), "mean of heads")):
             if which == ("mean",) and len(heads) == 1:

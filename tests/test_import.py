@@ -42,9 +42,30 @@ end = time.perf_counter()
 print(between - start, end - between)
 """
 
+LIST_SYMBOLIC = """
+import sys
+import torch
+import regard
+
+x = torch.randn(1, 2, 300, 16)
+pattern = regard.causal() & regard.window(before=20)
+regard.attend(x, x, x, pattern=pattern)
+A = regard.AttentionMatrix(x, x, pattern=pattern)
+A[0, 1, 200], A.rows([7]), A @ x
+layer = torch.nn.TransformerEncoderLayer(32, nhead=4, batch_first=True).eval()
+with regard.watch(layer) as seen:
+    layer(torch.randn(1, 10, 32))
+print("sympy" in sys.modules)
+"""
+
 
 def test_import_loads_no_optional_dependency(run_python: Callable[..., str]) -> None:
     assert run_python("-c", LIST_OPTIONAL).split() == []
+
+
+def test_nothing_loads_symbolic_shapes(run_python: Callable[..., str]) -> None:
+    # torch does for some of its smallest functions, and a first call waits for it.
+    assert run_python("-c", LIST_SYMBOLIC).strip() == "False"
 
 
 @pytest.mark.slow
@@ -61,7 +82,5 @@ def test_import_takes_little_longer_than_torch(run_python: Callable[..., str]) -
 
 
 def test_all_of_it_can_be_completed() -> None:
-    import regard
-
     assert set(regard.__all__) <= set(dir(regard))
     assert "Any" not in dir(regard)

@@ -35,4 +35,5 @@ def codes(
 ) -> Int8[Tensor, "..."]:
     """Return cover codes from where a rectangle is empty and where it is full."""
     found = (1 + every.to(torch.int8)) * ~none
-    return found.expand(torch.broadcast_shapes(found.shape, batch.shape))
+    # Not by torch.broadcast_shapes, which loads a package for symbolic shapes: a second or more.
+    return torch.broadcast_tensors(found, batch)[0]

@@ -57,7 +57,7 @@ class Pattern(ABC):
 
         `SOME` is always a correct answer; `NONE` and `ALL` must hold for every pair.
         """
-        shape = torch.broadcast_shapes(batch.shape, query.first.shape, key.first.shape)
+        shape = torch.broadcast_tensors(batch, query.first, key.first)[0].shape
         return torch.full(shape, Cover.SOME, dtype=torch.int8, device=key.first.device)
 
     def check(self, batch: int, queries: range, num_keys: int) -> None:  # noqa: B027

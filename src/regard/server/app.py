@@ -1,6 +1,5 @@
 """The server of the map, as an ASGI app."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
@@ -53,9 +52,7 @@ def app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-        warming = asyncio.create_task(service.warm())
         yield
-        warming.cancel()
         service.work.close()
         await service.work.finished()
 

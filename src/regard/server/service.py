@@ -1,9 +1,6 @@
 """From an address to an answer: out of the cache, or computed, for those who still wait."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
-from itertools import islice
+from collections.abc import Iterable
 
 from fastapi import HTTPException, Request, Response
 
@@ -67,27 +64,7 @@ class Service:
             Busy: there is too much to do.
             Gone: the asker has gone.
         """
-
-        async def gone() -> None:
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
-
-        return await self._answer(self.recording(digest), file, gone)
-
-    async def warm(self) -> None:
-        """Compute what the first viewer will ask for first.
-
-        It loads parts of torch that nobody has needed until then, which takes up to a second.
-        """
-        # Something wrong with the recording is told to those who ask for it.
-        with suppress(Exception):
-            for recording in islice(self.recordings.values(), 1):
-                await self._answer(recording, InfoFile(), asyncio.Event().wait)
-
-    async def _answer(
-        self, recording: Recording, file: File, gone: Callable[[], Awaitable[object]]
-    ) -> Answer:
-        """Return a file out of the cache, or compute it unless the asker goes."""
+        recording = self.recording(digest)
         key = (recording.digest, file.path)
         found = self.cache.get(key)
         if found is not None:
@@ -95,6 +72,10 @@ class Service:
 
         def compute() -> Answer:
             return Answer.of(file.body(recording), file.media_type)
+
+        async def gone() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
 
         return await self.work.result(key, compute, gone)
 
