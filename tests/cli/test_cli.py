@@ -180,7 +180,11 @@ def test_doctor_says_what_works() -> None:
         (("look", "an apple", "-m", "{bert}", "-t", "9"), "there are 4 tokens, numbered from 0"),
         (("look", "an apple", "-m", "{bert}", "-l", "7"), "bert has layers 0 to 1, got 7"),
         (("look", "an apple", "-m", "{bert}", "--head", "7"), "there are 2 heads, counted from 0"),
-        (("look", "a " * 20, "-m", "{bert}"), "the text has 22 tokens and bert takes 16"),
+        (
+            ("look", "a " * 20, "-m", "{bert}"),
+            "the text has 22 tokens and bert takes 16: shorten it, or have it cut by `regard "
+            "record --tokens`",
+        ),
         (("heads", "hi", "-m", "{bert}", "--sort", "size"), "--sort takes layer, entropy"),
         (("explain", "a text"), "add --model"),
         (("look", "  ", "-m", "{bert}"), "the text is empty"),

@@ -152,6 +152,9 @@ class TestNothing:
 
     @pytest.mark.usefixtures("unchecked")
     def test_no_module(self) -> None:
+        rule = r"^model must be a torch.nn.Module, got str; load it first$"
+        with pytest.raises(TypeError, match=rule), regard.watch("./minilm"):
+            pass
         rule = r"^model must be a torch.nn.Module, got int$"
         with pytest.raises(TypeError, match=rule), regard.watch(3):
             pass

@@ -82,9 +82,11 @@ def _watching(
     values: bool,
 ) -> Generator[Seen]:
     if not isinstance(model, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
-        inner = getattr(model, "model", None)
-        hint = "; watch its .model" if isinstance(inner, nn.Module) else ""
-        hint = "; load it first" if isinstance(model, str) else hint
+        hint = ""
+        if isinstance(model, str):
+            hint = "; load it first"
+        elif isinstance(getattr(model, "model", None), nn.Module):
+            hint = "; watch its .model"
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}{hint}")
     # Most programs that import regard watch nothing, and need not wait for what that takes.
     from regard.watch.places import named_modules
@@ -93,7 +95,8 @@ def _watching(
     calls: list[Call] = []
     wanted = _wanted(where)
     if not any(wanted(name, module) for name, module in named_modules(model)):
-        raise ValueError(f"where={where!r} names no module of the model; {_some_names(model)}")
+        some = _some_names(named_modules(model))
+        raise ValueError(f"where={where!r} names no module of the model; {some}")
     options = replace(_options(wanted, keep), check=check, offload=offload, values=values)
     with Watcher(model, calls, options):
         yield Seen(calls)
@@ -111,11 +114,9 @@ no attention was seen. Likely reasons:
 - it was exported or compiled ahead of time: watch the original"""
 
 
-def _some_names(model: nn.Module) -> str:
+def _some_names(modules: Iterable[tuple[str, nn.Module]]) -> str:
     """Return words that name a few modules of a model, those first that have others inside."""
-    from regard.watch.places import named_modules
-
-    inside = [(name, module) for name, module in named_modules(model) if name]
+    inside = [(name, module) for name, module in modules if name]
     if not inside:
         return "it has none inside: leave where out"
     inside.sort(key=lambda named: next(named[1].children(), None) is None)
