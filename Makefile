@@ -1,6 +1,6 @@
 # The few verbs people type. They use the environment that is active; only `ci` makes its own.
 
-.PHONY: help check lint types imports web web-check docs test doctest slow fix bench pins ci
+.PHONY: help check static tests lint types imports web web-check docs test slow fix bench pins ci
 
 help:
 	@echo "make check   lint, types, imports and all tests: what CI checks, in this environment"
@@ -14,7 +14,11 @@ help:
 
 # One after another even under -j: some tests measure time and memory.
 .NOTPARALLEL:
-check: lint types imports web-check docs test doctest slow
+check: static tests
+
+static: lint types imports web-check docs
+
+tests: test slow
 
 lint:
 	@.ci/step "ruff check" python -m ruff check .
@@ -44,10 +48,7 @@ docs:
 	@NO_MKDOCS_2_WARNING=1 .ci/step "docs" python -m mkdocs build --strict
 
 test:
-	@OMP_NUM_THREADS=1 .ci/step "fast tests" python -m pytest -q -m "not slow" -n auto --dist loadfile
-
-doctest:
-	@.ci/step "doctests" python -m pytest -q --doctest-modules src/regard
+	@OMP_NUM_THREADS=1 .ci/step "fast tests" python -m pytest -q -m "not slow" -n auto --dist loadfile --doctest-modules tests src/regard
 
 slow:
 	@OMP_NUM_THREADS=1 .ci/step "slow tests" python -m pytest -q -m "slow and not alone" -n auto --dist loadfile --durations 25

@@ -58,7 +58,7 @@ def test_search(made: Made) -> None:
     assert made.recording.search("whale") == ([], False)
     with pytest.raises(ValueError, match="nothing to search for"):
         made.recording.search("")
-    with pytest.raises(IndexError, match="1 texts, got number 1"):
+    with pytest.raises(IndexError, match="1 texts, counted from 0, got number 1"):
         made.recording.search("me", number=1)
 
 

@@ -78,7 +78,7 @@ def test_a_tile_that_is_not_there(made: Made) -> None:
         made.recording.tile(0, 0, 1, 2, 0)
     with pytest.raises(IndexError, match="heads 0 to 3, got 4"):
         made.recording.tile(0, 4, 1, 0, 0)
-    with pytest.raises(IndexError, match="2 calls, got number 2"):
+    with pytest.raises(IndexError, match="2 calls, counted from 0, got number 2"):
         made.recording.tile(2, 0, 1, 0, 0)
     with pytest.raises(ValueError, match="'mean' or 'max', got 'min'"):
         made.recording.tile(0, 0, 1, 0, 0, "min")

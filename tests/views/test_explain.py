@@ -115,7 +115,7 @@ def test_the_token_that_looks_is_named() -> None:
     call = watched(values=False)[0]
     assert explain_call(call, list("abcde"), -1).asking == "e"
     assert explain_call(call, list("abcde"), 2, asking="other").asking == "other"
-    with pytest.raises(IndexError, match="there are 5 queries, got number 5"):
+    with pytest.raises(IndexError, match="there are 5 queries, counted from 0, got number 5"):
         explain_call(call, list("abcde"), 5)
     with pytest.raises(IndexError):
         explain_call(call, list("abcde"), 0, batch=5)

@@ -1,6 +1,7 @@
 """What a few rows of a sequence look at most."""
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -38,6 +39,7 @@ class Glimpses:
 
     rows: Int[Tensor, "batch chosen"]
     hidden: Bool[Tensor, "batch keys"]
+    _inside: dict[Hashable, list[Tensor]] = field(default_factory=dict, init=False)
 
     facts: ClassVar[tuple[Fact, ...]] = ()
     merge = staticmethod(merged)
@@ -49,18 +51,29 @@ class Glimpses:
         return Sums(view.outline, tensors)
 
     def update(self, state: Sums, tile: Tile) -> Sums:
-        rows = self.rows[tile.batch].to(tile.weights.device) - tile.queries.start
-        batch, which = ((rows >= 0) & (rows < tile.weights.shape[2])).nonzero().T
-        row = rows[batch, which]
-        keys = tile.key_positions
-        hidden = self.hidden.to(keys.device)[tile.batch][:, keys][batch]
-        hidden |= keys == tile.query_positions[row][:, None]
-        found = tile.weights[batch, :, row].masked_fill(hidden[:, None], 0.0)
+        batch, which, row, hidden = self._rows_in(tile)
+        found = tile.weights[batch, :, row].masked_fill(hidden, 0.0)
         weights, columns = found.max(dim=2)
-        numbers = (keys[columns] + 1).masked_fill(weights == 0.0, 0)
+        numbers = (tile.key_positions[columns] + 1).masked_fill(weights == 0.0, 0)
         tile.heads_of(state["weights"])[batch, :, which] += weights
         tile.heads_of(state["numbers"])[batch, :, which] += numbers
         return state
+
+    def _rows_in(self, tile: Tile) -> list[Tensor]:
+        """Return which of the chosen rows are in a tile, found once for all layers of a model.
+
+        Returns:
+            For each, its sequence in the tile, which of the chosen ones it is, its row in the tile,
+            [rows] each, and which columns do not count, [rows, 1, columns].
+        """
+        if tile.place not in self._inside:
+            rows = self.rows[tile.batch].to(tile.weights.device) - tile.queries.start
+            batch, which = ((rows >= 0) & (rows < tile.weights.shape[2])).nonzero().T
+            row, keys = rows[batch, which], tile.key_positions
+            hidden = self.hidden.to(keys.device)[tile.batch][:, keys][batch]
+            hidden |= keys == tile.query_positions[row][:, None]
+            self._inside[tile.place] = [batch, which, row, hidden[:, None]]
+        return self._inside[tile.place]
 
     def finish(self, state: Sums) -> GlimpsesResult:
         labels = state.outline.labels(chosen=range(self.rows.shape[1]))

@@ -76,14 +76,12 @@ class Kinds:
         Returns:
             row · columns + column of each, [pairs].
         """
-        rows = (tile.batch.start, tile.batch.stop, tile.queries.start, tile.queries.stop)
-        columns = tile.keys if isinstance(tile.keys, range) else tuple(tile.keys.tolist())
-        if (rows, columns) not in self._places:
-            self._places[rows, columns] = [
+        if tile.place not in self._places:
+            self._places[tile.place] = [
                 [_places(tile, pairs[1:, pairs[0] == number]) for pairs in (self.same, self.after)]
                 for number in range(tile.batch.start, tile.batch.stop)
             ]
-        return self._places[rows, columns]
+        return self._places[tile.place]
 
     def count(self, pairs: Int[Tensor, "3 pairs"]) -> int:
         """Return how many queries there are in some pairs."""
@@ -156,7 +154,7 @@ class Habits:
         middle = state["received"].shape[2] - 1
         by_offset = tile.heads_of(state["offsets"])
         by_offset.index_add_(2, offsets + middle, sums.to(by_offset.dtype))
-        if int(tile.query_positions[0]) == 0 and int(tile.key_positions[0]) == 0:
+        if tile.queries.start == 0 and int(tile.keys[0]) == 0:
             tile.heads_of(state["own"]).add_(tile.weights[:, :, 0, 0])
         flat = tile.weights.flatten(2)
         for number, places in enumerate(self.kinds.pairs_in(tile)):

@@ -64,7 +64,7 @@ def rollout(
         raise TypeError(f"tokens must be a list of whole numbers, got {tokens!r}")
     outside = numbers[(numbers < -length) | (numbers >= length)]
     if len(outside):
-        raise IndexError(f"there are {length} tokens, got index {int(outside[0])}")
+        raise IndexError(f"there are {length} tokens, counted from 0, got index {int(outside[0])}")
 
     source = views[0].source
     passed = torch.zeros(batch, len(numbers), length, dtype=source.dtype, device=source.device)

@@ -55,7 +55,7 @@ class Recording(Sequence[RecordedCall]):
     def __getitem__(self, which: int | slice) -> RecordedCall | list[RecordedCall]:
         """Return a call by its number, or some."""
         if isinstance(which, int) and not -len(self) <= which < len(self):
-            raise IndexError(f"there are {len(self)} calls, got number {which}")
+            raise IndexError(f"there are {len(self)} calls, counted from 0, got number {which}")
         return self._calls[which]
 
     @property
@@ -206,7 +206,8 @@ class Recording(Sequence[RecordedCall]):
             The first and the last token of each match, and whether there are more.
         """
         if not 0 <= number < len(self.texts):
-            raise IndexError(f"there are {len(self.texts)} texts, got number {number}")
+            texts = len(self.texts)
+            raise IndexError(f"there are {texts} texts, counted from 0, got number {number}")
         return self.texts[number].search(text, start, count)
 
     def map(self) -> "Map":

@@ -72,7 +72,7 @@ def test_errors_say_what_is_wrong() -> None:
         patch_grid(11, (3, 4), None)
     with pytest.raises(ValueError, match="3 × 4 patches and 2 tokens before them"):
         patch_grid(13, (3, 4), 2)
-    with pytest.raises(IndexError, match="there are 17 tokens, got token 17"):
+    with pytest.raises(IndexError, match="there are 17 tokens, counted from 0, got token 17"):
         overlay(matrix(17), PICTURE, token=17)
     with pytest.raises(ValueError, match=r"got \[2, 5, 7\]"):
         overlay(matrix(17), np.zeros((2, 5, 7)))

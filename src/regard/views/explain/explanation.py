@@ -171,7 +171,7 @@ def explain_call(
     matrix = cast(AttentionMatrix, call.matrix[batch, head])
     num_queries, num_keys = matrix.shape
     if not -num_queries <= token < num_queries:
-        raise IndexError(f"there are {num_queries} queries, got number {token}")
+        raise IndexError(f"there are {num_queries} queries, counted from 0, got number {token}")
     token %= num_queries
     if len(tokens) != num_keys:
         raise ValueError(f"{call.module} has {num_keys} keys, got {len(tokens)} tokens")

@@ -60,7 +60,7 @@ def overlay(
     before, rows, columns = patch_grid(matrix.shape[-1], patches, first)
     picture = as_picture(image)
     if not -matrix.shape[-2] <= token < matrix.shape[-2]:
-        raise IndexError(f"there are {matrix.shape[-2]} tokens, got token {token}")
+        raise IndexError(f"there are {matrix.shape[-2]} tokens, counted from 0, got token {token}")
     weights = matrix[..., token, :]
     weights = weights if weights.dim() == 1 else weights.mean(dim=0)
     cells = weights[before:].reshape(rows, columns).cpu().numpy()
