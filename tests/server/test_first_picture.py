@@ -12,7 +12,7 @@ from regard.server.publish import publish
 from tests.server.made import Made
 from tests.server.viewing import View, Viewing, files_served
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("one_thread")]
 
 ENGINE = "**/engine.js*"
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}

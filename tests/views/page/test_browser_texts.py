@@ -23,7 +23,7 @@ from tests.views.page.pages import (
     token,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("one_thread")]
 
 
 class TestWeights:
@@ -76,6 +76,8 @@ class TestTwoTexts:
             assert head(page) == "Cross layer 0, head 0"
             assert shown(page).startswith("animal looks most at")
             page.keyboard.press("Escape")
+            # What is below the sentence moves with it.
+            shown(page)
             page.get_by_role("option", name="müde").first.click()
             assert shown(page).startswith("müde is looked at most by")
 
