@@ -15,10 +15,7 @@ from hypothesis import settings
 from jaxtyping import config
 
 settings.register_profile("default", deadline=None, max_examples=50)
-# The same examples in every run need not be many.
-settings.register_profile(
-    "ci", settings.get_profile("default"), derandomize=True, database=None, max_examples=25
-)
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")

@@ -154,7 +154,7 @@ class Habits:
         middle = state["received"].shape[2] - 1
         by_offset = tile.heads_of(state["offsets"])
         by_offset.index_add_(2, offsets + middle, sums.to(by_offset.dtype))
-        if tile.queries.start == 0 and int(tile.keys[0]) == 0:
+        if int(tile.query_positions[0]) == 0 and int(tile.key_positions[0]) == 0:
             tile.heads_of(state["own"]).add_(tile.weights[:, :, 0, 0])
         flat = tile.weights.flatten(2)
         for number, places in enumerate(self.kinds.pairs_in(tile)):
