@@ -79,9 +79,9 @@ def _rate(folder: Path, surveyor: type[Surveyor], workers: int) -> float:
         surveyor=surveyor,
     )
     times, tokens = [], []
-    for _, tally in found:
+    for _, counted in found:
         times.append(time.perf_counter())
-        tokens.append(int(tally.sums["rows"]))
+        tokens.append(int(Tally.from_bytes(counted).sums["rows"]))
     # With two workers, the second begins while the first one's shards are already counted.
     return sum(tokens[workers:]) / (times[-1] - times[workers - 1])
 
@@ -216,10 +216,10 @@ def _tally_seconds() -> tuple[float, float, int]:
     windows = text_windows(Document("book", _book(100_000, 110_000)), tokenizer, LENGTH)
     tally = Surveyor(loader.model(), tokenizer, batch_size=4, seed=0).count(list(windows))
     with tempfile.TemporaryDirectory() as folder:
-        path, merged = Path(folder) / "it.npz", Tally()
+        path, merged, data = Path(folder) / "it.npz", Tally(), tally.to_bytes()
         times = interleaved(
             3,
-            keep=lambda: Tally.from_bytes(tally.to_bytes()).save(path),
+            keep=lambda: keep(path, data),
             merge=lambda: merged.merge(Tally.load(path)),
         )
         return times["keep"], times["merge"], path.stat().st_size

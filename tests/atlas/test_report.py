@@ -12,6 +12,7 @@ from regard.atlas.report import report
 from regard.atlas.report.examples import AROUND, Span, pieces_of
 from regard.atlas.report.facts import facts_of
 from regard.atlas.report.measures import MEASURES
+from regard.atlas.report.scores import relations_of
 from regard.atlas.rules import RULES
 from tests.atlas.surveyed import ABOUT, HOSTILE, head_row, rows, tables
 
@@ -69,8 +70,20 @@ class TestFacts:
         }
         assert [head["head"] for head in relation["heads"][1:]] == [5, 3, 2, 1, 0]
         assert relation["baselines"] == [{"name": "word at −2", "score": 0.4}]
-        assert relation["gain"] == pytest.approx(0.4)
+        assert relation["gain"] == pytest.approx(0.75 - 0.4)
         assert facts["coreference"][0]["heads"][0]["head"] == 3
+
+    def test_few_pairs_come_after_many(self) -> None:
+        about = {"layer": 0, "head": 0, "direction": "governor", "best": True, "offset": -1}
+        seen = [
+            about | {"relation": "expl", "score": 1.0, "low": 0.34, "high": 1.0, "total": 2},
+            about | {"relation": "dep", "score": 1.0, "low": 0.21, "high": 1.0, "total": 1},
+            about | {"relation": "obj", "score": 0.9, "low": 0.88, "high": 0.92, "total": 834},
+        ]
+        for row, offset_score in zip(seen, (0.0, None, 0.4), strict=True):
+            row["offset_score"] = offset_score
+        found = relations_of(seen, {(0, 0): 0})
+        assert [one["name"].split()[0] for one in found] == ["obj", "expl", "dep"]
 
     def test_every_rule_is_told(self, facts: dict[str, Any]) -> None:
         assert [rule["label"] for rule in facts["rules"]] == [rule.label for rule in RULES]

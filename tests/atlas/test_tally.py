@@ -156,35 +156,6 @@ def test_a_merge_that_fails_adds_nothing() -> None:
     assert int(one.sums["rows"]) == 3
 
 
-def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    path = tmp_path / "shard-3.npz"
-    for number in (1, 2):
-        tally = Tally()
-        tally.add("relations/obj/hits", [number], call=1)
-        tally.save(path)
-        assert Tally.load(str(path)).sums["relations/obj/hits"].tolist() == [[0], [number]]
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_save_that_fails_leaves_the_file_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "shard-3.npz"
-    Tally().save(path)
-    before = path.read_bytes()
-
-    def full(handle: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    tally = Tally()
-    tally.add("rows", 1)
-    with pytest.raises(OSError, match="No space left"):
-        tally.save(path)
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_a_damaged_file_is_said(tmp_path: Path) -> None:
     tally = Tally()
     tally.add("rows", np.arange(100))

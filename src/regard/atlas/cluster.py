@@ -30,8 +30,8 @@ def counted_on_ray(
     address: str | None,
     gpus: float,
     surveyor: type[Surveyor] = Surveyor,
-) -> Iterator[tuple[str, Tally]]:
-    """Yield the name of each shard and its tally, in the order in which they are done.
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the name of each shard and the bytes of its tally, in the order they are done in.
 
     A row of the pipeline is a shard: some actors read and tokenize it, others have the model and
     count. Ray Data passes on no more than they can take, and does again what a dead one had begun.
@@ -72,7 +72,7 @@ def counted_on_ray(
             **({"num_gpus": gpus} if gpus else {"num_cpus": 1}),
         )
         for row in counted.iter_rows():
-            yield row["name"], Tally.from_bytes(row["tally"])
+            yield row["name"], row["tally"]
 
 
 class _Prepare:

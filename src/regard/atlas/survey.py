@@ -11,6 +11,7 @@ from regard.atlas.about import About, Plan
 from regard.atlas.atlas import ABOUT, PLAN, Atlas
 from regard.atlas.cluster import counted_on_ray
 from regard.atlas.extra import needed
+from regard.atlas.keeping import PARTIAL, keep
 from regard.atlas.loader import Loader, pretrained
 from regard.atlas.preparing import REPEATS, Settings, prepare
 from regard.atlas.report import report
@@ -23,7 +24,7 @@ from regard.matrix.progress import progressing
 LENGTH = 512
 """How many tokens a window has, unless one says so or the tokenizer knows of fewer."""
 
-PARTS, PARTIAL = "shards", ".partial"
+PARTS = "shards"
 
 _REASONS = 9
 
@@ -108,8 +109,8 @@ def survey(
             address=address,
             gpus=gpus,
         )
-    for name, tally in progressing(found, "shards", len(missing), progress):
-        tally.save(_part(parts, name))
+    for name, counted in progressing(found, "shards", len(missing), progress):
+        keep(_part(parts, name), counted)
     return _finish(folder, plan, [_part(parts, shard.id) for shard in all_shards])
 
 
@@ -141,27 +142,20 @@ def _begin(folder: Path, plan: Plan) -> Path:
             )
     elif folder.exists() and not folder.is_dir():
         raise ValueError(f"out must be a folder, but {folder} is a file: write to another folder")
-    elif folder.exists() and any(path.name != f"{PLAN}{PARTIAL}" for path in folder.iterdir()):
+    elif folder.exists() and any(path.suffix != PARTIAL for path in folder.iterdir()):
         raise ValueError(f"{folder} is not empty, and no survey: write to another folder")
     else:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / PLAN, plan.as_text())
+        keep(folder / PLAN, plan.as_text().encode())
     if not (folder / ABOUT).exists():
         parts.mkdir(exist_ok=True)
     return parts
 
 
-def _write(path: Path, text: str) -> None:
-    """Write a file that is there as a whole or not at all."""
-    partial = path.with_name(f"{path.name}{PARTIAL}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
-
-
 def _counted_here(
     shards: Sequence[Shard], loader: Loader, tokenizer: Any, settings: Settings, batch_size: int
-) -> Iterator[tuple[str, Tally]]:
-    """Yield the name of each shard and its tally, counted in this process."""
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the name of each shard and the bytes of its tally, counted in this process."""
     if not shards:
         return
     surveyor = Surveyor(loader.model(), tokenizer, batch_size=batch_size, seed=settings.seed)
@@ -169,7 +163,7 @@ def _counted_here(
         windows, read = prepare(shard, tokenizer, settings)
         tally = surveyor.count(windows)
         tally.merge(read)
-        yield shard.id, tally
+        yield shard.id, tally.to_bytes()
 
 
 def _finish(folder: Path, plan: Plan, parts: Sequence[Path]) -> Atlas:
@@ -185,7 +179,7 @@ def _finish(folder: Path, plan: Plan, parts: Sequence[Path]) -> Atlas:
     about = About.of(plan, tally)
     page = report(found, asdict(about))
     (folder / "report.html").write_text(page, encoding="utf-8")
-    _write(folder / ABOUT, about.as_text())
+    keep(folder / ABOUT, about.as_text().encode())
     shutil.rmtree(folder / PARTS)
     return Atlas(folder)
 

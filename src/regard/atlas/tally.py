@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import uuid
 import zipfile
 import zlib
 from collections import Counter
@@ -123,20 +122,6 @@ class Tally:
         """
         return cls._read(data, "the tally")
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the tally to a file, which is there as a whole or not at all."""
-        path = Path(path)
-        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
-        try:
-            with partial.open("xb") as file:
-                file.write(self.to_bytes())
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-        _sync_folder(path.parent)
-
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tally":
         """Return the tally of a file.
@@ -221,14 +206,3 @@ def _facts(archive: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     if not isinstance(about, dict) or about.get("format") != _FORMAT:
         raise ValueError("it does not call itself one")
     return about
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make sure that a new name in a folder outlives a power cut, where folders can be opened."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -15,7 +15,7 @@ Places = Mapping[tuple[int, int], int]
 
 
 def relations_of(rows: Iterable[Row], places: Places) -> list[dict[str, Any]]:
-    """Return all relations, those first that a head beats the baseline of by most.
+    """Return all relations, those first whose baseline a head beats by most beyond doubt.
 
     Args:
         rows: the table of relations.
@@ -58,15 +58,25 @@ def _task(
     measured = [row for row in rows if known(row.get("score")) is not None]
     ranked = sorted(measured, key=lambda row: (not row.get("best"), -row["score"]))
     heads = [_scored(row, places) for row in ranked[:MOST] if place_of(row) in places]
-    base = max((each["score"] for each in baselines if each["score"] is not None), default=0.0)
     return {
         "name": name,
         "meaning": meaning,
         "total": int(known(rows[0].get("total")) or 0),
         "baselines": baselines,
-        "gain": figure(heads[0]["score"] - base) if heads else -1.0,
+        "gain": _gain(heads, [each["score"] for each in baselines]),
         "heads": heads,
     }
+
+
+def _gain(heads: Sequence[dict[str, Any]], baselines: Sequence[float | None]) -> float | None:
+    """Return by how much the best head beats the best baseline beyond doubt.
+
+    That is by the lower end of its interval: all of two pairs found is less than most of a thousand.
+    """
+    measured = [score for score in baselines if score is not None]
+    if not heads or heads[0]["low"] is None or not measured:
+        return -1.0
+    return figure(heads[0]["low"] - max(measured))
 
 
 def _scored(row: Row, places: Places) -> dict[str, Any]:

@@ -64,7 +64,7 @@ export interface Task {
   readonly meaning: string;
   readonly total: number;
   readonly baselines: readonly { readonly name: string; readonly score: number | null }[];
-  /** By how much the best head is better than the best baseline. */
+  /** By how much the lower end of the best head's interval is above the best baseline. */
   readonly gain: number;
   /** The best head first, then others, the better first. */
   readonly heads: readonly Score[];

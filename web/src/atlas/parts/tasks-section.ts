@@ -55,7 +55,8 @@ export function tasksSection(atlas: Atlas, go: (head: number) => void): HTMLElem
       { class: "small-print" },
       "How often the word that a head looks at most is the right one. The head was chosen on one part " +
         "of the text and is scored on another; the thin line is the 95 % interval of its score. Ticks are " +
-        "baselines: for relations, always the word at one fixed offset, the one best for it.",
+        "baselines: for relations, always the word at one fixed offset, the one best for it. The gain is " +
+        "from the best baseline to the lower end of the interval.",
     ),
     element("table", { class: "task-table" }, headOf(), body),
     more,
