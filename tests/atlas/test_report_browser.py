@@ -13,7 +13,7 @@ from tests.browsing import opening
 from tests.views.page.conftest import browser as browser
 from tests.views.page.looks import TEXT_FAULTS
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 Open = Callable[..., Any]
 PHONE = {"viewport": {"width": 360, "height": 780}, "has_touch": True, "is_mobile": True}

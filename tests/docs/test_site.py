@@ -19,7 +19,7 @@ import pytest
 import regard
 from examples.screenshot import browser
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 BELOW = "below/regard"

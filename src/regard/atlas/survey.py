@@ -181,6 +181,8 @@ def _finish(folder: Path, plan: Plan, parts: Sequence[Path]) -> Atlas:
     (folder / "report.html").write_text(page, encoding="utf-8")
     keep(folder / ABOUT, about.as_text().encode())
     shutil.rmtree(folder / PARTS)
+    for left in folder.glob(f".*{PARTIAL}"):
+        left.unlink()
     return Atlas(folder)
 
 

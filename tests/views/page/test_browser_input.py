@@ -6,7 +6,7 @@ import pytest
 
 from tests.views.page.pages import PHONE, Open, head, shown, token
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("one_thread")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 
 class TestPointer:

@@ -8,7 +8,7 @@ from regard.views.explain import worked_example
 from tests.views.page.looks import CONTRASTS, TEXT_FAULTS
 from tests.views.page.pages import HOSTILE, PHONE, WORDS, Open, html_of, shown
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("one_thread")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 
 class TestColours:

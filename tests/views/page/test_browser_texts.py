@@ -23,7 +23,7 @@ from tests.views.page.pages import (
     token,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("one_thread")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 
 class TestWeights:
