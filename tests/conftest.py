@@ -4,11 +4,14 @@
 in every run; chosen by itself where ``CI`` is set) or ``thorough``.
 """
 
+import inspect
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any, get_args
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import settings
@@ -20,6 +23,33 @@ settings.register_profile("thorough", settings.get_profile("default"), max_examp
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")
 )
+
+
+def _shapes_checked(found: Any = None, /, **options: Any) -> Any:
+    """Check the shapes of a function that says some: most say none, and every check takes time."""
+    if found is None:
+        return lambda later: _shapes_checked(later, **options)
+    function = found.__init__ if inspect.isclass(found) else inspect.unwrap(_function(found))
+    said = getattr(function, "__annotations__", {}).values()
+    return _jaxtyped(found, **options) if any(map(_is_shape, said)) else found
+
+
+def _function(found: Any) -> Any:
+    """Return what a property, a method of a class or a function runs."""
+    return getattr(found, "fget", None) or getattr(found, "__func__", found)
+
+
+def _is_shape(annotation: Any) -> bool:
+    """Say whether a shape is in an annotation, or may be in one that is a string."""
+    if isinstance(annotation, str):
+        return "[" in annotation
+    if inspect.isclass(annotation) and issubclass(annotation, jaxtyping.AbstractArray):
+        return True
+    return any(map(_is_shape, get_args(annotation)))
+
+
+# What the option --jaxtyping-packages puts before every function.
+_jaxtyped, jaxtyping.jaxtyped = jaxtyping.jaxtyped, _shapes_checked
 
 
 @pytest.fixture(scope="module")
