@@ -276,7 +276,7 @@ TABLES = {
             ),
             ("a shard through Ray Data, without any work", "[driver: a shard through Ray Data]"),
             (
-                "the tally of a shard packed, read, packed again and kept; merged in the end",
+                "the tally of a shard kept; merged in the end",
                 "[driver: a tally of 270 heads kept], "
                 "[driver: a tally of 270 heads merged in the end]",
             ),

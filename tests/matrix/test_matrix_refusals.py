@@ -95,6 +95,14 @@ def test_dense_has_a_limit_of_its_own() -> None:
     x = torch.zeros(1, 1, length, 1)
     with pytest.raises(ValueError, match=r"16,411 queries × 16,411 keys would take 1\.08 GB"):
         AttentionMatrix(x, x).dense()
+    with pytest.raises(ValueError, match=r"16,411 queries × 16,411 keys would take 1\.08 GB"):
+        np.asarray(AttentionMatrix(x, x))
+
+
+def test_an_array_is_always_a_new_one() -> None:
+    x = torch.zeros(1, 1, 3, 2)
+    with pytest.raises(ValueError, match="leave copy=False out"):
+        AttentionMatrix(x, x).__array__(copy=False)
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies
@@ -40,6 +41,14 @@ from tests.matrix.expected import (
 def test_dense_is_the_softmax(dtype: torch.dtype, data: strategies.DataObject) -> None:
     case, sinks = data.draw(matrix_cases(dtype=dtype))
     check(matrix_of(case, sinks), case, sinks)
+
+
+def test_an_array_is_dense() -> None:
+    case = case_of(group=2, pattern=causal())
+    head = matrix_of(case)[0, 1]
+    np.testing.assert_allclose(np.asarray(head), dense_weights(case)[0, 1], rtol=0, atol=1e-14)
+    assert np.asarray(head, dtype=np.float32).dtype == np.float32
+    assert np.asarray(head).shape == head.shape
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.attention.arguments import checked_call
@@ -194,6 +196,16 @@ class AttentionMatrix:
             ValueError: there are more.
         """
         return dense(self._view, limit)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return all weights as an array, for NumPy and whatever draws with it.
+
+        Raises:
+            ValueError: there are more than `dense` takes by default, or `copy` is False.
+        """
+        if copy is False:
+            raise ValueError("weights are computed anew for an array of them: leave copy=False out")
+        return np.asarray(self.dense().cpu().numpy(), dtype)
 
     def rows(
         self, indices: Sequence[int] | Int[Tensor, "rows"], *, limit: int = LIMIT
