@@ -71,7 +71,7 @@ def _task(
 def _gain(heads: Sequence[dict[str, Any]], baselines: Sequence[float | None]) -> float | None:
     """Return by how much the best head beats the best baseline beyond doubt.
 
-    That is by the lower end of its interval: all of two pairs found is less than most of a thousand.
+    By the lower end of its interval: all of two pairs found is less than most of a thousand.
     """
     measured = [score for score in baselines if score is not None]
     if not heads or heads[0]["low"] is None or not measured:
