@@ -30,6 +30,7 @@ from regard.atlas.cluster import counted_on_ray
 from regard.atlas.documents import Document
 from regard.atlas.glimpses import Glimpses
 from regard.atlas.habits import Habits
+from regard.atlas.keeping import keep
 from regard.atlas.preparing import Settings
 from regard.atlas.surveyor import Surveyor
 from regard.atlas.tally import Tally
