@@ -171,11 +171,12 @@ def test_another_model_of_the_same_name_is_another_survey(
         survey(corpus, undisturbed.path, str(model), length=64, shards=FILES)
 
 
+@pytest.mark.parametrize("name", ["to-mother.txt", "film.partial", ".film.partial"])
 def test_folders_with_other_things_are_left_alone(
-    corpus: Path, loader: Loader, tmp_path: Path
+    corpus: Path, loader: Loader, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "letters").mkdir()
-    (tmp_path / "letters" / "to-mother.txt").write_text("Dear", encoding="utf-8")
+    (tmp_path / "letters" / name).write_text("Dear", encoding="utf-8")
     with pytest.raises(ValueError, match="is not empty, and no survey: write to another folder"):
         survey(corpus, tmp_path / "letters", loader)
     with pytest.raises(ValueError, match=r"out must be a folder, but .* is a file"):

@@ -156,6 +156,14 @@ def test_a_merge_that_fails_adds_nothing() -> None:
     assert int(one.sums["rows"]) == 3
 
 
+def test_a_file_holds_what_was_counted(tmp_path: Path) -> None:
+    path = tmp_path / "shard-3.npz"
+    tally = Tally()
+    tally.add("relations/obj/hits", [2], call=1)
+    path.write_bytes(tally.to_bytes())
+    assert Tally.load(str(path)).sums["relations/obj/hits"].tolist() == [[0], [2]]
+
+
 def test_a_damaged_file_is_said(tmp_path: Path) -> None:
     tally = Tally()
     tally.add("rows", np.arange(100))

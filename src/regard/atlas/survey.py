@@ -26,6 +26,9 @@ LENGTH = 512
 
 PARTS = "shards"
 
+_BEGUN = f".{PLAN}.*{PARTIAL}"
+"""What one leaves that was killed while it wrote its plan."""
+
 _REASONS = 9
 
 
@@ -142,7 +145,7 @@ def _begin(folder: Path, plan: Plan) -> Path:
             )
     elif folder.exists() and not folder.is_dir():
         raise ValueError(f"out must be a folder, but {folder} is a file: write to another folder")
-    elif folder.exists() and any(path.suffix != PARTIAL for path in folder.iterdir()):
+    elif folder.exists() and not all(path.match(_BEGUN) for path in folder.iterdir()):
         raise ValueError(f"{folder} is not empty, and no survey: write to another folder")
     else:
         folder.mkdir(parents=True, exist_ok=True)
