@@ -180,8 +180,8 @@ def test_folders_with_other_things_are_left_alone(
     with pytest.raises(ValueError, match="is not empty, and no survey: write to another folder"):
         survey(corpus, tmp_path / "letters", loader)
     with pytest.raises(ValueError, match=r"out must be a folder, but .* is a file"):
-        survey(corpus, tmp_path / "letters" / "to-mother.txt", loader)
-    assert [path.name for path in (tmp_path / "letters").iterdir()] == ["to-mother.txt"]
+        survey(corpus, tmp_path / "letters" / name, loader)
+    assert [path.name for path in (tmp_path / "letters").iterdir()] == [name]
 
 
 KILLED = """
