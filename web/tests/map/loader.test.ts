@@ -116,6 +116,37 @@ describe("the loader", () => {
     expect(told.at(-1)).toBeNull();
   });
 
+  it("goes on telling of what does not come while other things do", async () => {
+    const { loader, asked, told } = someLoader();
+    const feed = loader.feed(() => {});
+    feed.want(["a", "b"]);
+    asked[0]?.refuse(new SiteTrouble("damaged", true));
+    asked[1]?.answer(VALUES);
+    await soon();
+    expect(told.map((each) => each?.message)).toEqual(["damaged"]);
+    feed.want(["b"]);
+    expect(told.at(-1)).toBeNull();
+    feed.want(["a"]);
+    expect(told.at(-1)?.message).toBe("damaged");
+  });
+
+  it("asks for each thing again when its own time has come", async () => {
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    const { loader, asked, paths, wait } = someLoader();
+    loader.feed(() => {}).want(["a", "b"]);
+    asked[0]?.refuse(new SiteTrouble("busy", true, 2));
+    asked[1]?.refuse(new SiteTrouble("busy", true, 30));
+    await soon();
+    for (const [seconds, expected] of [
+      [3, ["a", "b", "a"]],
+      [28, ["a", "b", "a", "b"]],
+    ] as const) {
+      wait(1000 * seconds);
+      vi.advanceTimersByTime(1000 * seconds);
+      expect(paths()).toEqual(expected);
+    }
+  });
+
   it("does not ask again for what is not there, unless it is told to", async () => {
     const { loader, asked, wait } = someLoader();
     const feed = loader.feed(() => {});

@@ -12,6 +12,12 @@ const KEPT = 400;
 export type Get = (path: string, signal: AbortSignal) => Promise<Float32Array>;
 export type Arrived = (path: string, values: Float32Array) => void;
 
+/** Why something did not come, and until when it is not asked for again. */
+interface Failure {
+  readonly trouble: SiteTrouble;
+  readonly until: number;
+}
+
 /** Something that needs tiles, and says at each time which. */
 export class Feed {
   wanted: readonly string[] = [];
@@ -39,14 +45,14 @@ export class Feed {
 export class Loader {
   readonly #feeds = new Set<Feed>();
   readonly #running = new Map<string, AbortController>();
-  readonly #resting = new Map<string, number>();
+  readonly #failed = new Map<string, Failure>();
   readonly #kept = new Recent<string, Float32Array>(KEPT);
   #turns = 0;
-  #waiting: ReturnType<typeof setTimeout> | undefined;
+  #told: SiteTrouble | null = null;
 
   constructor(
     private readonly get: Get,
-    /** Told of each failure, and with null when things go well again. */
+    /** Told what is wrong with what is wanted, whenever that changes; null when nothing is. */
     private readonly report: (trouble: SiteTrouble | null) => void,
     private readonly now: () => number = () => performance.now(),
   ) {}
@@ -78,12 +84,14 @@ export class Loader {
       controller.abort();
       this.#running.delete(path);
     }
+    this.#tell();
     this.#pump();
   }
 
   /** Ask for everything again that failed, now. */
   retry(): void {
-    this.#resting.clear();
+    this.#failed.clear();
+    this.#tell();
     this.#pump();
   }
 
@@ -104,7 +112,7 @@ export class Loader {
     for (const feed of feeds) {
       for (const path of feed.wanted) {
         if (this.#running.has(path) || this.#kept.get(path)) continue;
-        if ((this.#resting.get(path) ?? 0) > this.now()) continue;
+        if ((this.#failed.get(path)?.until ?? 0) > this.now()) continue;
         return path;
       }
     }
@@ -118,8 +126,8 @@ export class Loader {
       const values = await this.get(path, controller.signal);
       if (controller.signal.aborted) return;
       this.#kept.set(path, values);
-      this.#resting.delete(path);
-      this.report(null);
+      this.#failed.delete(path);
+      this.#tell();
       for (const feed of this.#feeds) {
         if (feed.wanted.includes(path)) feed.arrived(path, values);
       }
@@ -138,11 +146,21 @@ export class Loader {
         ? error
         : new SiteTrouble("A tile came damaged. It will be asked for again.", true);
     const seconds = trouble.waiting ? (trouble.retryAfter ?? PATIENCE) : Number.POSITIVE_INFINITY;
-    this.#resting.set(path, this.now() + 1000 * seconds);
-    if (trouble.retryAfter === null) this.report(trouble);
-    if (!trouble.waiting) return;
-    clearTimeout(this.#waiting);
-    this.#waiting = setTimeout(() => this.#pump(), 1000 * seconds + 20);
+    this.#failed.set(path, { trouble, until: this.now() + 1000 * seconds });
+    this.#tell();
+    if (trouble.waiting) setTimeout(() => this.#pump(), 1000 * seconds + 20);
+  }
+
+  /** What comes does not make good what does not; a server that is only busy is no trouble. */
+  #tell(): void {
+    let found: SiteTrouble | null = null;
+    for (const path of this.#wanted()) {
+      const trouble = this.#failed.get(path)?.trouble;
+      if (trouble && trouble.retryAfter === null) found ??= trouble;
+    }
+    if (found?.message === this.#told?.message) return;
+    this.#told = found;
+    this.report(found);
   }
 }
 
