@@ -27,7 +27,7 @@ ARGUMENTS = [
     "--enable-unsafe-swiftshader",
     "--ignore-gpu-blocklist",
 ]
-PATIENCE = 120
+PATIENCE = 300
 DEEP = "x=300,340&y=310,350"
 """A part of the book in which tokens can be read."""
 
