@@ -153,11 +153,12 @@ export class Loader {
 
   /** What comes does not make good what does not; a server that is only busy is no trouble. */
   #tell(): void {
-    let found: SiteTrouble | null = null;
-    for (const path of this.#wanted()) {
-      const trouble = this.#failed.get(path)?.trouble;
-      if (trouble && trouble.retryAfter === null) found ??= trouble;
-    }
+    const isWanted = (path: string) => [...this.#feeds].some((feed) => feed.wanted.includes(path));
+    const [, wrong] =
+      [...this.#failed].find(([path, { trouble }]) => {
+        return trouble.retryAfter === null && isWanted(path);
+      }) ?? [];
+    const found = wrong?.trouble ?? null;
     if (found?.message === this.#told?.message) return;
     this.#told = found;
     this.report(found);
