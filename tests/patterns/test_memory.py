@@ -102,3 +102,21 @@ def test_a_pattern_that_has_no_hash_is_remembered_by_itself() -> None:
 
     pattern = Even()
     assert consecutive_layout(pattern, 0, 3, 3, 4) is consecutive_layout(pattern, 0, 3, 3, 4)
+
+
+@pytest.mark.parametrize("combined", [False, True])
+def test_a_pattern_that_was_used_cannot_be_changed(combined: bool) -> None:
+    class Near(Pattern):
+        def __init__(self, reach: int) -> None:
+            self.reach = reach
+
+        def test(self, batch, query, key):
+            return (query - key).abs() <= self.reach
+
+    near = Near(3)
+    near.reach = 2
+    consecutive_layout(causal() & near if combined else near, 0, 9, 9, 4)
+    rule = r"^a pattern can't be changed after it was used, got reach = 5: make a new one$"
+    with pytest.raises(AttributeError, match=rule):
+        near.reach = 5
+    assert near.reach == 2

@@ -106,9 +106,6 @@ def test_a_mask_that_is_written_over_is_read_again(
         mask = before.clone()
         first = masks.read(mask, sizes, cross=False)
         mask.copy_(after)
-        if mode == "inference":
-            # Torch does not count the writes there, so masks are forgotten before each run.
-            masks.forget()
         second = masks.read(mask, sizes, cross=False)
     for meaning, told in ((first, before), (second, after)):
         allowed = told if told.dtype == torch.bool else told == 0
@@ -138,3 +135,14 @@ def test_an_unchanged_mask_is_not_read_again() -> None:
     # The same memory means something else to other queries.
     fewer = masks.read(mask[:, :4], Sizes(1, HEADS, 6, 4), cross=False)
     assert_allows(fewer, mask[None, :, :4], Sizes(1, HEADS, 6, 4))
+
+
+def test_few_masks_are_kept() -> None:
+    """A model that makes a new mask for each step, none of which a pattern describes."""
+    sizes, masks = Sizes(1, HEADS, 64, 64), Masks()
+    patterns = [
+        weakref.ref(masks.read(scattered(seed, 1, 1, 64, 64), sizes, cross=False).pattern)
+        for seed in range(50)
+    ]
+    masks.forget()
+    assert sum(one() is not None for one in patterns) < 10

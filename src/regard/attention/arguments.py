@@ -134,7 +134,7 @@ def _checked_positions(
                 f"positions must name one whole number per query, [{num_queries}], "
                 f"got {positions.dtype} of shape {list(positions.shape)}"
             )
-        listed = positions.detach().to("cpu", torch.long)
+        listed = positions.detach().to("cpu", torch.long, copy=True)
         if num_queries and bool((listed.diff() == 1).all()):
             return int(listed[0]), None
         return (None, listed) if num_queries else (0, None)

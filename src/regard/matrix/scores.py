@@ -1,7 +1,7 @@
 """A matrix that is computed from queries and keys, where and when it is looked at."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,6 +14,8 @@ from regard.matrix.groups import grouped
 from regard.matrix.index import Index, as_tensor, put, take
 from regard.matrix.source import Block, Buffers, Columns, Fact, Rows, lowest
 from regard.patterns import Pattern
+from regard.positions.given import Given
+from regard.versions import Overwritten, Versions
 
 _Found = dict[Fact, list[Tensor]]
 """What was found out about rows, a few columns at a time."""
@@ -35,7 +37,10 @@ class Scores:
         sinks: Float[Tensor, "heads"] | None,
     ) -> None:
         settle()
-        self.call = call
+        self.call = call = _countable(call)
+        parts = [("query", call.query), ("key", call.key)]
+        parts += [("bias", tensor) for tensor in (call.bias.tensors if call.bias else ())]
+        self._versions = Versions(parts)
         self.sinks = None if sinks is None else sinks.to(self.dtype)
         # A matrix that is made in inference mode may be looked at outside of it.
         with torch.inference_mode(False):
@@ -93,7 +98,16 @@ class Scores:
 
     def knows(self, batch: range, heads: range, queries: Index) -> bool:
         """Say whether the log-sum-exp of these rows is known."""
+        self._check_unmodified()
         return not bool(self.lse_of(batch, heads, queries).isnan().any())
+
+    def _check_unmodified(self) -> None:
+        """Raise `Overwritten` if the log-sum-exp is that of other numbers than there are now."""
+        if (name := self._versions.modified()) is not None:
+            raise Overwritten(
+                f"{name} was modified in place after the attention matrix was made from it: "
+                f"make the matrix from {name}.clone()"
+            )
 
     def lse_of(
         self, batch: range, heads: range, queries: Index
@@ -102,6 +116,7 @@ class Scores:
         return _at(self.lse, batch, heads, queries)
 
     def rows(self, batch: range, heads: range, queries: Index) -> "_Rows":
+        self._check_unmodified()
         key_heads = self._key_heads(heads)
         assert key_heads is not None
         query = _at(self.call.query, batch, heads, queries).to(self.dtype) * self.call.scale
@@ -300,6 +315,16 @@ class _Rows(Rows):
     key: Float[Tensor, "batch key_heads keys key_dim"]
     pairs: list[tuple[Tensor, Tensor]]
     lse: Float[Tensor, "batch heads rows 1"]
+
+
+def _countable(call: Call) -> Call:
+    """Return a call whose tensors count what is written to them: those of inference mode don't."""
+    with torch.inference_mode(False):
+        if call.query.is_inference() or call.key.is_inference():
+            call = replace(call, query=call.query.clone(), key=call.key.clone())
+        if isinstance(call.bias, Given) and call.bias.values.is_inference():
+            call = replace(call, bias=replace(call.bias, values=call.bias.values.clone()))
+    return call
 
 
 def _finite(lse: Tensor) -> Tensor:

@@ -83,8 +83,9 @@ class Tile:
     def place(self) -> Hashable:
         """Which sequences, rows and columns these are; the layers of a model have the same ones."""
         columns = self.keys if isinstance(self.keys, range) else tuple(self.keys.tolist())
-        some = (self.batch, self.queries)
-        return *((one.start, one.stop) for one in some), columns
+        view = tuple((one.start, one.stop) for one in (self.batch, self.queries))
+        rows = tuple(self.query_positions.tolist())
+        return view, self.rows.batch, rows, columns, self.weights.device
 
     @property
     def weights(self) -> Float[Tensor, "batch heads rows columns"]:
@@ -279,12 +280,13 @@ class _Strip(NamedTuple):
 
 def _known_strips(view: View, size: int, most: int) -> tuple[int, list[_Strip]]:
     """Return what `_strips` does: the layers of a model ask for the same again and again."""
-    where = view.source.positions(view.queries[:1]), view.source.positions(view.queries[-1:])
-    first, last = (int(position) for position in where)
-    consecutive = last - first == len(view.queries) - 1
-    if not (consecutive and isinstance(view.keys, range) and len(view.queries) <= _REMEMBERED):
+    if len(view.queries) > _REMEMBERED or not isinstance(view.keys, range):
         return _strips(view, size, most)
-    name = ("strips", first, last, view.keys, view.batch, view.heads, size, most)
+    positions = view.source.positions(view.queries)
+    if not bool((positions.diff() == 1).all()):
+        return _strips(view, size, most)
+    first = int(positions[0])
+    name = ("strips", first, len(positions), view.keys, view.batch, view.heads, size, most)
     return remembered(view.source.pattern, name, lambda: _strips(view, size, most))
 
 

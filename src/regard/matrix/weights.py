@@ -1,7 +1,7 @@
 """A matrix that somebody has written down."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,6 +10,7 @@ from torch import Tensor
 from regard.matrix.index import Index, as_tensor, take
 from regard.matrix.source import Block, Buffers, Columns, Fact, Rows
 from regard.patterns import Pattern
+from regard.versions import Overwritten, Versions
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +26,12 @@ class Weights:
     weights: Float[Tensor, "batch heads queries keys"]
     pattern: Pattern
     where: Int[Tensor, "queries"]
+    _versions: Versions = field(init=False, repr=False)
 
     biased = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_versions", Versions([("weights", self.weights)]))
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -71,6 +76,11 @@ class Weights:
         *,
         whole: bool,
     ) -> Block:
+        if self._versions.modified():
+            raise Overwritten(
+                "weights were modified in place after the attention matrix was made from them: "
+                "make the matrix from weights.clone()"
+            )
         found = take(take(take(self.weights, 0, rows.batch), 1, rows.heads), 2, rows.queries)
         widths = [len(some.keys) for some in columns]
         weights = buffers("weights", *found.shape[:3], sum(widths))

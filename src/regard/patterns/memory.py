@@ -25,7 +25,11 @@ def remembered(pattern: Pattern, name: Hashable, make: Callable[[], Made]) -> Ma
         name: tells apart what is made from one pattern.
         make: makes it.
     """
-    shared = all(_compares_by_value(leaf) for leaf in pattern.leaves())
+    shared = True
+    for leaf in pattern.leaves():
+        shared = shared and _compares_by_value(leaf)
+        # From here on it can't be changed.
+        vars(leaf).setdefault("_made", OrderedDict())
     known = _made if shared else vars(pattern).setdefault("_made", OrderedDict())
     key = (pattern, name) if shared else name
     with _lock:

@@ -31,6 +31,8 @@ class Pattern(ABC):
 
     A new pattern needs `test`. `cover_spans` tells which rectangles can be skipped; without it
     every rectangle is looked into. Combine patterns with `&`, `|` and `~`.
+
+    A pattern is not changed after it was used: how it is cut up is kept for the next call.
     """
 
     relative: bool = False
@@ -160,6 +162,14 @@ class Pattern(ABC):
             "\n".join(" ".join("■" if allowed else "·" for allowed in row) for row in drawing)
             for drawing in drawings.tolist()
         )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if "_made" in vars(self):
+            raise AttributeError(
+                f"a pattern can't be changed after it was used, got {name} = {value!r}: "
+                "make a new one"
+            )
+        super().__setattr__(name, value)
 
     def __bool__(self) -> bool:
         raise TypeError("a pattern is neither true nor false: combine patterns with &, | and ~")

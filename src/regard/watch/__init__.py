@@ -7,9 +7,9 @@
 `watch` opens the eyes, `Seen` holds what they saw, and each `Call` in it has an `AttentionMatrix`.
 """
 
+from regard.versions import Overwritten
 from regard.watch.call import Call
 from regard.watch.check import Check
-from regard.watch.held import Overwritten
 from regard.watch.seen import Seen
 from regard.watch.watch import watch
 

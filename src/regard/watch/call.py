@@ -11,8 +11,9 @@ from torch import Tensor
 from regard.matrix import AttentionMatrix
 from regard.matrix.reduction import AnyReduction
 from regard.patterns import Pattern
+from regard.versions import Overwritten
 from regard.watch.check import Check
-from regard.watch.held import Held, HeldWeights, Overwritten
+from regard.watch.held import Held, HeldWeights
 
 Kept = TypeVar("Kept", Held, HeldWeights)
 
@@ -64,8 +65,8 @@ class Call:
             ValueError: it was not kept, or the call was not understood.
             Overwritten: the model has written over its queries or keys since.
         """
+        held = self._intact(self.held) if isinstance(self.held, HeldWeights) else self.parts
         if self._matrix is None:
-            held = self._intact(self.held) if isinstance(self.held, HeldWeights) else self.parts
             self._matrix = held.matrix()
         return self._matrix
 

@@ -13,10 +13,7 @@ from regard.patterns import Pattern
 from regard.positions import Bias
 from regard.positions.given import Given
 from regard.positions.joined import Joined, joined
-
-
-class Overwritten(RuntimeError):
-    """What was kept of a call has been written over since."""
+from regard.versions import Overwritten, Versions
 
 
 class Room:
@@ -28,7 +25,7 @@ class Room:
 
     def __init__(self, key: Float[Tensor, "batch key_heads keys key_dim"]) -> None:
         self.key = key
-        self._unchanged = _Unchanged("keys", key)
+        self._versions = Versions([("keys", key)])
 
     def grow(self, key: Float[Tensor, "batch key_heads keys key_dim"], used: int) -> bool:
         """Take over keys if they begin with those that are here, of which so many are in use."""
@@ -36,33 +33,23 @@ class Room:
         theirs = key[:, :, :used]
         if mine.dtype != theirs.dtype or mine.device != theirs.device:
             return False
-        if self._unchanged.changed or not torch.equal(mine, theirs):
+        if self._versions.modified() or not torch.equal(mine, theirs):
             return False
-        self.key, self._unchanged = key, _Unchanged("keys", key)
+        self.key, self._versions = key, Versions([("keys", key)])
         return True
 
     def check(self) -> None:
         """Raise `Overwritten` if other keys stand in their memory now."""
-        self._unchanged.check()
+        _check(self._versions)
 
 
-class _Unchanged:
-    """Notices when a tensor is written over."""
-
-    def __init__(self, name: str, tensor: Tensor) -> None:
-        self._name, self._tensor = name, tensor
-        self._version = None if tensor.is_inference() else tensor._version
-
-    @property
-    def changed(self) -> bool:
-        return self._version is not None and self._tensor._version != self._version
-
-    def check(self) -> None:
-        if self.changed:
-            raise Overwritten(
-                f"the model wrote over its {self._name} after the call, in the same memory; "
-                'watch it with keep="copies"'
-            )
+def _check(versions: Versions) -> None:
+    """Raise `Overwritten` if a tensor was modified in place."""
+    if (name := versions.modified()) is not None:
+        raise Overwritten(
+            f"the model wrote over its {name} after the call, in the same memory; "
+            'watch it with keep="copies"'
+        )
 
 
 @dataclass(eq=False)
@@ -90,14 +77,14 @@ class Held:
     sinks: Float[Tensor, "heads"] | None
     positions: int | Int[Tensor, "queries"]
     value: Float[Tensor, "batch key_heads keys value_dim"] | None = None
-    _unchanged: list[_Unchanged] = field(init=False, repr=False)
+    _versions: Versions = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         added = () if self.bias is None else self.bias.tensors
-        self._unchanged = [_Unchanged("queries", self.query)]
-        self._unchanged += [_Unchanged("bias", tensor) for tensor in added]
+        parts = [("queries", self.query), *(("bias", tensor) for tensor in added)]
         if self.value is not None:
-            self._unchanged.append(_Unchanged("values", self.value))
+            parts.append(("values", self.value))
+        self._versions = Versions(parts)
 
     @property
     def key(self) -> Float[Tensor, "batch key_heads keys key_dim"]:
@@ -113,8 +100,8 @@ class Held:
 
     def check(self) -> None:
         """Raise `Overwritten` if the model has written over what was kept."""
-        for part in (*self._unchanged, self.room):
-            part.check()
+        _check(self._versions)
+        self.room.check()
 
     @property
     def used(self) -> int:
@@ -145,11 +132,11 @@ class HeldWeights:
 
     def __init__(self, weights: Float[Tensor, "batch heads queries keys"]) -> None:
         self.weights = weights
-        self._unchanged = _Unchanged("weights", weights)
+        self._versions = Versions([("weights", weights)])
 
     def check(self) -> None:
         """Raise `Overwritten` if the model has written over them."""
-        self._unchanged.check()
+        _check(self._versions)
 
     def matrix(self) -> AttentionMatrix:
         """Return the attention matrix."""

@@ -1,7 +1,7 @@
 """What masks mean: a pattern wherever there is one, and numbers for each pair only where not."""
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool
@@ -15,6 +15,9 @@ from regard.watch.spans import Spans
 
 _FORBIDS = -1e4
 """A number that forbids a pair where it is added to its score, as any below it does."""
+
+_LATEST = 4
+"""So many masks are remembered: layers of a model have one, two or three kinds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,17 +44,15 @@ class Sizes:
         return self.keys - self.queries
 
 
-@dataclass
 class Masks:
     """Reads masks, and remembers the latest, which all layers of a model share.
 
     What no pattern describes is kept once, however often an equal mask is made.
     """
 
-    _latest: deque[tuple[tuple[object, ...], Tensor, Meaning]] = field(
-        default_factory=lambda: deque(maxlen=4)
-    )
-    _kept: list[tuple[Tensor, Meaning]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._latest: deque[_Read] = deque(maxlen=_LATEST)
+        self._kept: deque[tuple[Tensor, Meaning]] = deque(maxlen=_LATEST)
 
     def read(self, mask: Tensor | None, sizes: Sizes, *, cross: bool) -> Meaning:
         """Say what a mask means.
@@ -67,22 +68,16 @@ class Masks:
         if isinstance(mask, PatternMask):
             return Meaning(mask.pattern, None, mask.first_query)
         mask = mask.detach()[(None,) * (4 - mask.dim())][..., : sizes.keys]
-        version = None if mask.is_inference() else mask._version
-        which = (mask.data_ptr(), mask.shape, mask.stride(), mask.dtype, version, sizes, cross)
-        for known, _, meaning in self._latest:
-            if known == which:
-                return meaning
-        meaning = self._understood(_without_copies(mask), sizes, cross=cross)
-        # With the mask itself, because nothing else keeps its address from being given away.
-        self._latest.append((which, mask, meaning))
+        mask = _without_copies(mask)
+        for known in self._latest:
+            if (known.sizes, known.cross) == (sizes, cross) and known.is_equal(mask):
+                return known.meaning
+        meaning = self._understood(mask, sizes, cross=cross)
+        self._latest.append(_Read(mask, sizes, cross, meaning))
         return meaning
 
     def forget(self) -> None:
-        """Let the masks go that were kept in order to know them again.
-
-        A mask that is written over is noticed, except in inference mode. There, masks must be
-        forgotten before that may have happened.
-        """
+        """Let the masks go that were kept in order to know them again."""
         self._latest.clear()
 
     def _understood(self, mask: Tensor, sizes: Sizes, *, cross: bool) -> Meaning:
@@ -120,6 +115,26 @@ class Masks:
             meaning = Meaning(everyone(), bias, sizes.behind)
         self._kept.append((mask, meaning))
         return meaning
+
+
+class _Read:
+    """A mask that was read, and what it means."""
+
+    def __init__(self, mask: Tensor, sizes: Sizes, cross: bool, meaning: Meaning) -> None:
+        self.sizes, self.cross, self.meaning = sizes, cross, meaning
+        # PyTorch counts no writes to a tensor of inference mode: there, content decides.
+        self._mask = mask.clone() if mask.is_inference() else mask
+        self._version = None if mask.is_inference() else mask._version
+
+    def is_equal(self, mask: Tensor) -> bool:
+        """Say whether a mask is the one that was read, as it was then."""
+        mine = self._mask
+        if (mine.shape, mine.dtype, mine.device) != (mask.shape, mask.dtype, mask.device):
+            return False
+        if mask.is_inference():
+            return torch.equal(mine, mask)
+        same = (mine.data_ptr(), mine.stride()) == (mask.data_ptr(), mask.stride())
+        return same and mask._version == mine._version == self._version
 
 
 def _without_copies(mask: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ class Watcher:
     def __exit__(self, *error: object) -> None:
         self._entered.close()
         self._mode.forget()
-        self._masks.forget()
+        self._masks = Masks()
         self._latest.clear()
         self._biases.clear()
 
@@ -174,8 +174,9 @@ class Watcher:
         sizes = _sizes(caught)
         meaning = self._masks.read(caught.mask, sizes, cross=noted.cross is True)
         positions = meaning.first_query if caught.first_query is None else caught.first_query
-        if isinstance(positions, Tensor) and bool((positions.diff() == 1).all()):
-            positions = int(positions[0])
+        if isinstance(positions, Tensor):
+            consecutive = bool((positions.diff() == 1).all())
+            positions = int(positions[0]) if consecutive else positions.clone()
         added: Bias | None = None
         if caught.added is not None:
             if isinstance(positions, Tensor):

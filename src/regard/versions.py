@@ -1,0 +1,39 @@
+"""Notice that tensors were modified in place after something was made from them."""
+
+from collections.abc import Iterable
+
+from torch import Tensor
+
+
+class Overwritten(RuntimeError):
+    """A tensor was modified in place after something was made from it."""
+
+
+class Versions:
+    """The versions that tensors have now: PyTorch counts the writes to each.
+
+    Writes that PyTorch does not count are not noticed: those to tensors of inference mode, and those
+    through `tensor.data` or NumPy.
+
+    Args:
+        tensors: each with the name by which it is told of.
+    """
+
+    def __init__(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        self._tensors = [(name, tensor) for name, tensor in tensors if not tensor.is_inference()]
+        self._versions = [tensor._version for _, tensor in self._tensors]
+
+    def modified(self) -> str | None:
+        """Return the name of a tensor that was modified since, or None."""
+        for (name, tensor), version in zip(self._tensors, self._versions, strict=True):
+            if tensor._version != version:
+                return name
+        return None
+
+    def __reduce__(self) -> tuple[type["Versions"], tuple[list[tuple[str, Tensor]]]]:
+        # Copies have versions of their own.
+        if (name := self.modified()) is not None:
+            raise Overwritten(
+                f"{name} was modified in place, so what is made from it is not copied"
+            )
+        return Versions, (self._tensors,)
