@@ -12,8 +12,8 @@ class Overwritten(RuntimeError):
 class Versions:
     """The versions that tensors have now: PyTorch counts the writes to each.
 
-    Writes that PyTorch does not count are not noticed: those to tensors of inference mode, and those
-    through `tensor.data` or NumPy.
+    Writes that PyTorch does not count are not noticed: those to tensors of inference mode, and
+    those through `tensor.data` or NumPy.
 
     Args:
         tensors: each with the name by which it is told of.

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import regard
 from regard.watch import Overwritten
+from tests.watch.calls import Kernel
 
 HEADS, LENGTH, DIM = 2, 7, 4
 
@@ -158,3 +159,78 @@ def test_copies_of_what_was_seen() -> None:
         encoder(random(1, 5, 8, seed=0).add_(1.0))
     for other in (copy.deepcopy(seen), roundtrip(seen)):
         torch.testing.assert_close(other[0].matrix.dense(), seen[0].matrix.dense())
+
+
+class Writing(nn.Module):
+    """A decoder with a cache: looks at what it has read, and at a source."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own, self.cross = Kernel(self._own), Kernel(F.scaled_dot_product_attention)
+        self.read = self.source = torch.zeros(2, HEADS, 0, DIM)
+
+    @staticmethod
+    def _own(query: Tensor, key: Tensor) -> Tensor:
+        mask = torch.ones(query.shape[2], key.shape[2]).tril(key.shape[2] - query.shape[2]).bool()
+        return F.scaled_dot_product_attention(query, key, key, attn_mask=mask)
+
+    def forward(self, new: Tensor) -> None:
+        self.read = torch.cat([self.read, new], dim=2)
+        self.own(new, self.read)
+        self.cross(new + 1.0, self.source, self.source)
+
+
+BEGINS = ["another source", "the same source", "read again"]
+MOVES = strategies.lists(
+    strategies.tuples(
+        strategies.sampled_from([*BEGINS, "step", "step", "step", "reorder", "cut"]),
+        strategies.integers(1, 99),
+    ),
+    max_size=9,
+)
+
+
+@given(MOVES, strategies.sampled_from([None, "own", "cross"]))
+def test_joined_calls_are_of_one_text(moves: list[tuple[str, int]], where: str | None) -> None:
+    """Each call that `stitched` returns is one text, whole, or it refuses."""
+    model = Writing()
+    texts: list[list[Tensor]] = []
+    broken, kept = False, model.read
+    with regard.watch(model, where=where) as seen:
+        for move, seed in [("another source", 1), *moves]:
+            new = random(2, HEADS, 1 + seed % 3, DIM, seed=seed)
+            if move == "reorder":
+                model.read, model.source = model.read[[1, 0]], model.source[[1, 0]]
+                continue
+            if move == "cut":
+                model.read = model.read[:, :, : max(1, model.read.shape[2] - 1)]
+                continue
+            if move == "step":
+                broken |= not torch.equal(model.read, kept)
+            else:
+                if move == "another source":
+                    model.source = random(2, HEADS, 5, DIM, seed=seed + 500)
+                if move == "read again":
+                    new = model.read
+                model.read = model.read[:, :, :0]
+                texts.append([])
+            model(new)
+            kept = model.read
+            texts[-1].append(new)
+    try:
+        stitched = seen.stitched()
+    except ValueError:
+        # A text that goes on as it should is refused only if its self-attention was not seen.
+        assert broken or where == "cross"
+        return
+    assert not broken or where == "cross"
+    for name in ("own", "cross"):
+        if where in (None, name):
+            rows = [call.query for call in stitched if call.module == name]
+            parts = [[new + (name == "cross") for new in text] for text in texts]
+            if where == "cross":
+                # Nothing is joined.
+                parts = [[new] for text in parts for new in text]
+            fed = [torch.cat(text, dim=2) for text in parts]
+            assert [x.shape for x in rows] == [x.shape for x in fed]
+            assert all(map(torch.equal, rows, fed))

@@ -12,7 +12,15 @@ from transformers import AttentionInterface
 import regard
 from regard.matrix import Entropy
 from regard.watch import Overwritten
-from tests.watch.generating import LAYERS, NEW, PROMPT, generate, writer
+from tests.watch.generating import (
+    LAYERS,
+    NEW,
+    PROMPT,
+    TRANSLATORS,
+    generate,
+    translator,
+    writer,
+)
 from tests.watch.zoo import tokens
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
@@ -30,6 +38,34 @@ class TestRefusals:
         seen.verify()
         with pytest.raises(ValueError, match=r"the cache was reordered, as beam search does"):
             seen.stitched()
+
+    @pytest.mark.parametrize("beams", [1, 4])
+    @pytest.mark.parametrize("encoder", [False, True])
+    @pytest.mark.parametrize("name", TRANSLATORS)
+    def test_cross_attention_alone(self, name: str, encoder: bool, beams: int) -> None:
+        """Each call looks at the same keys, whichever text or beam it is of."""
+        model = translator(name)
+        source = tokens(length=PROMPT)
+        cross = ["*.EncDecAttention", "*.encoder_attn"]
+        where = [*cross, "encoder", "model.encoder"] if encoder else cross
+        with regard.watch(model, where=where) as seen:
+            for _ in range(2):
+                generate(model, source, torch.ones_like(source), num_beams=beams)
+        assert "cross" in {call.looks for call in seen}
+        rule = r"look at the same keys .* watch the self-attention of that decoder too$"
+        with pytest.raises(ValueError, match=rule):
+            seen.stitched()
+
+    @pytest.mark.parametrize("name", TRANSLATORS)
+    def test_one_layer_with_its_self_attention(self, name: str) -> None:
+        model = translator(name)
+        source = tokens(length=PROMPT)
+        with regard.watch(model, where=["decoder", "model.decoder"]) as seen:
+            for _ in range(2):
+                generate(model, source, torch.ones_like(source))
+        stitched = seen.stitched()
+        assert [call.looks for call in stitched] == ["self", "cross"] * LAYERS * 2
+        assert {call.queries for call in stitched} == {NEW}
 
     def test_reductions(self) -> None:
         model = writer("Llama")

@@ -89,8 +89,9 @@ class Seen(Sequence[Call]):
             the model, which the last one that it generated was not.
 
         Raises:
-            ValueError: calls can't be joined: queries and keys were not kept, or the cache was
-                reordered, as beam search does.
+            ValueError: calls can't be joined: queries and keys were not kept, the cache was
+                reordered, as beam search does, or cross-attention was watched without the
+                self-attention that tells where a text begins.
         """
         return Seen(stitched(self._calls))
 

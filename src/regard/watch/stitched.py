@@ -33,19 +33,40 @@ def stitched(calls: Sequence[Call]) -> list[Call]:
     """
     chains: list[_Chain] = []
     latest: dict[str, _Chain] = {}
+    texts: list[list[_Chain]] = [[]]
     for call in calls:
         chain = latest.get(call.module)
         if chain is not None and not chain.continues(call):
             # Another text has begun, for the other modules too.
             latest.clear()
+            texts.append([])
             chain = None
         if chain is None:
             chain = latest[call.module] = _Chain(call)
             chains.append(chain)
+            texts[-1].append(chain)
         else:
             chain.add(call)
+    for text in texts:
+        _check_cross(text)
     known: dict[tuple[object, ...], Spans] = {}
     return [chain.joined(index, known) for index, chain in enumerate(chains)]
+
+
+def _check_cross(text: Sequence["_Chain"]) -> None:
+    """Raise ValueError if nothing says that calls which look at another sequence are of one text.
+
+    They all look at the same keys, whichever text and whichever beam they are of. Only
+    self-attention that was called as often, with as many queries, tells.
+    """
+    steps = [chain.num_queries for chain in text if chain.first.looks == "self"]
+    for chain in text:
+        if len(chain.parts) > 1 and chain.first.looks == "cross" and chain.num_queries not in steps:
+            raise ValueError(
+                f"{chain.first} and {len(chain.parts) - 1} others look at the same keys of another "
+                "sequence, which does not tell whether they are of one text: watch the "
+                "self-attention of that decoder too"
+            )
 
 
 @dataclass(eq=False)
@@ -70,6 +91,11 @@ class _Chain:
         self.parts, self.checks = [(held, 0)], [self.first.check]
         self.num_keys = held.used
         self.new_keys = [held.key[:, :, : held.used]]
+
+    @property
+    def num_queries(self) -> list[int]:
+        """How many queries each of them has."""
+        return [held.query.shape[2] for held, _ in self.parts]
 
     def continues(self, call: Call) -> bool:
         """Say whether a call goes on with the text; if not, it must begin one.
