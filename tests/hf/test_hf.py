@@ -11,7 +11,8 @@ from transformers import masking_utils
 
 import regard
 import regard.hf
-from regard.hf.masks import PatternMask, mask
+from regard.hf.boolean_mask import PatternMask
+from regard.hf.masks import mask
 from regard.patterns import Pattern
 from tests import small
 from tests.small import BART, EXPERTS, T5, with_strong_biases
@@ -21,11 +22,20 @@ pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
 SIZES = {**small.SIZES, "num_hidden_layers": 3}
 GROUPED = {**small.GROUPED, "num_hidden_layers": 3}
 
+MOE = {"num_experts": 2, "num_experts_per_tok": 1, "shared_expert_intermediate_size": 8}
+
 DECODERS = {
     "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig(**GROUPED)),
     "window": (
         transformers.MistralForCausalLM,
         transformers.MistralConfig(**GROUPED, sliding_window=9),
+    ),
+    # As it is by default: a window of 0 in layers that have none.
+    "window of 0": (
+        transformers.Qwen2MoeForCausalLM,
+        transformers.Qwen2MoeConfig(
+            **SIZES, num_key_value_heads=2, **MOE, moe_intermediate_size=8, sliding_window=0
+        ),
     ),
     "softcap": (
         transformers.Gemma2ForCausalLM,
@@ -42,9 +52,30 @@ OTHERS = {
         transformers.ModernBertModel,
         transformers.ModernBertConfig(**SIZES, local_attention=8),
     ),
+    # They make masks of one row.
+    "one row": (transformers.LayoutLMModel, transformers.LayoutLMConfig(**SIZES)),
+    "markup": (
+        transformers.MarkupLMModel,
+        transformers.MarkupLMConfig(**{**SIZES, "vocab_size": 250}),
+    ),
     "cross": (transformers.BartModel, transformers.BartConfig(**BART)),
     "position bias": (transformers.T5EncoderModel, transformers.T5Config(**T5)),
 }
+
+
+BY_THEMSELVES = {
+    "bloom": (
+        transformers.BloomModel,
+        transformers.BloomConfig(vocab_size=50, hidden_size=24, n_layer=2, n_head=4),
+    ),
+    "mpt": (
+        transformers.MptModel,
+        transformers.MptConfig(vocab_size=50, d_model=24, n_layers=2, n_heads=4),
+    ),
+    "mpnet": (transformers.MPNetModel, transformers.MPNetConfig(**SIZES)),
+    "mvp": (transformers.MvpModel, transformers.MvpConfig(**BART)),
+}
+"""Models that compute attention without asking which."""
 
 
 def made(kind: Any, config: Any) -> Any:
@@ -159,6 +190,21 @@ def test_masks_of_ones_own(kind: str, heads: int) -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("kind", ["boolean", "additive"])
+def test_masks_of_one_row(kind: str, heads: int) -> None:
+    """A mask that is the same for all queries, [batch, heads or 1, 1, keys]."""
+    model = made(*OTHERS["bert"])
+    allowed = torch.rand(3, heads, 1, 40, generator=torch.Generator().manual_seed(7)) < 0.4
+    allowed[..., 0] = True
+    added = torch.zeros(allowed.shape, dtype=torch.float32).masked_fill(~allowed, -1e30)
+    with torch.no_grad():
+        before = model(tokens(), attention_mask=added)[0]
+        given = allowed if kind == "boolean" else added
+        after = regard.hf.use(model)(tokens(), attention_mask=given)[0]
+    same(after, before)
+
+
 def test_a_window_on_all_layers_is_the_model_that_has_one() -> None:
     kind, config = DECODERS["window"]
     has_one = made(kind, config)
@@ -324,6 +370,67 @@ def test_masks_hold_no_numbers() -> None:
     assert repr(long) == "PatternMask(causal(), 1 × 1 × 1000000 × 1000000)"
 
 
+def test_masks_are_booleans_to_whoever_computes_with_them() -> None:
+    made_of = mask(batch_size=1, q_length=5, kv_length=5)
+    allowed = torch.ones(1, 1, 5, 5, dtype=torch.bool).tril()
+    scores = torch.randn(1, 2, 5, 5, generator=torch.Generator().manual_seed(0))
+    hidden = scores.masked_fill(~allowed, -torch.inf)
+    assert torch.equal(made_of[..., 1:4], allowed[..., 1:4])
+    assert torch.equal(made_of & allowed.mT, allowed & allowed.mT)
+    assert torch.equal(torch.where(made_of, scores, -torch.inf), hidden)
+    assert torch.equal(scores.masked_fill(~made_of, -torch.inf), hidden)
+    assert torch.equal(scores.masked_fill(made_of.logical_not(), -torch.inf), hidden)
+    zeros = torch.zeros_like(made_of, dtype=torch.float32)
+    assert torch.equal(scores + zeros.masked_fill(~made_of, -torch.inf), hidden)
+    copied = made_of.clone()
+    copied[..., 0, 1] = True
+    assert bool(copied[0, 0, 0, 1])
+    assert not bool(made_of[0, 0, 0, 1])
+    attention = torch.nn.functional.scaled_dot_product_attention
+    assert torch.equal(
+        attention(scores, scores, scores, attn_mask=made_of),
+        attention(scores, scores, scores, attn_mask=allowed),
+    )
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda scores, mask: scores + mask,
+        lambda scores, mask: scores * mask,
+        lambda scores, mask: scores.add_(mask),
+        lambda scores, mask: scores + mask.to(scores.dtype),
+        lambda scores, mask: scores + mask.float()[..., :5],
+        lambda scores, mask: torch.baddbmm(mask[0].float(), scores[0], scores[0]),
+        lambda scores, mask: scores + mask[..., :5, :5],
+        lambda scores, mask: scores + (mask & mask.mT).clone(),
+        lambda scores, mask: torch.empty(1, 1, 5, 5).copy_(mask),
+        lambda scores, mask: (1.0 - mask.float()) * -1e9 + scores,
+    ],
+)
+def test_no_numbers_are_computed_from_masks(compute: Callable[[Tensor, Tensor], Tensor]) -> None:
+    rule = (
+        r"^the model computes numbers from its mask \(.*load it with attn_implementation=\"eager\"$"
+    )
+    with pytest.raises(ValueError, match=rule):
+        compute(torch.zeros(1, 2, 5, 5), mask(batch_size=1, q_length=5, kv_length=5))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda mask: mask.fill_(True),
+        lambda mask: mask.logical_not_(),
+        lambda mask: mask[..., 0].fill_(True),
+        lambda mask: mask.__setitem__((..., 0), True),
+    ],
+)
+def test_what_is_written_to_masks_is_not_lost(write: Callable[[Tensor], object]) -> None:
+    rule = r"^the model writes to its mask \(.*load it with attn_implementation=\"sdpa\"$"
+    with pytest.raises(ValueError, match=rule):
+        write(mask(batch_size=1, q_length=5, kv_length=5))
+
+
 @pytest.mark.usefixtures("unchecked")
 class TestRefusals:
     def test_models_of_others(self) -> None:
@@ -335,6 +442,15 @@ class TestRefusals:
         rule = r"^MPNetModel does not let its attention be chosen: it computes it by itself$"
         with pytest.raises(ValueError, match=rule):
             regard.hf.use(model)
+
+    @pytest.mark.parametrize("name", BY_THEMSELVES)
+    def test_they_refuse_when_they_are_loaded(self, name: str) -> None:
+        regard.hf.register()
+        regard.hf.register()
+        kind, config = BY_THEMSELVES[name]
+        rule = rf"^{kind.__name__} does not let its attention be chosen: it computes it by itself$"
+        with pytest.raises(ValueError, match=rule):
+            kind._from_config(config, attn_implementation="regard")
 
     def test_layers_that_are_not_there(self) -> None:
         rule = r"^pattern names layers \[3, 7\], but those of LlamaForCausalLM are 0 to 2$"

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import attend, attend_with_lse
-from regard.hf.masks import PatternMask
+from regard.hf.boolean_mask import BooleanMask, PatternMask
 from regard.patterns import Pattern, causal, given
 from regard.patterns.narrowed import narrowed
 from regard.positions import Bias
@@ -102,7 +102,8 @@ def _meaning(
             "attention_mask must have 4 axes, [batch, heads or 1, queries, keys], when it reaches "
             f"attention, got {mask.dim()} of shape {list(mask.shape)}"
         )
-    mask = mask[..., : key.shape[2]]
+    mask = mask.dense() if isinstance(mask, BooleanMask) else mask
+    mask = mask[..., : key.shape[2]].expand(-1, -1, num_queries, -1)
     if mask.dtype != torch.bool:
         return None, mask, None
     if mask.shape[1] == 1:

@@ -7,78 +7,18 @@ known, such as one of the user's, becomes the dense tensor that transformers' ow
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import reduce
 from operator import and_, or_
 from typing import Any
 
 import torch
-from jaxtyping import Bool
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
+from regard.hf.boolean_mask import BooleanMask, PatternMask
 from regard.patterns import Pattern, causal, documents, everyone, padding, window
 
 MaskFunction = Callable[[Any, Any, Any, Any], Any]
-
-
-class PatternMask(Tensor):
-    """A boolean mask [batch, 1, queries, keys] that holds no number for any pair.
-
-    To whoever asks, it is a tensor of that shape; as soon as something is computed with it, it is
-    written down.
-
-    Attributes:
-        pattern: who may look at whom, with keys at 0 … keys − 1.
-        first_query: where the first query stands among the keys.
-        first_key: how many keys there were before the first, which the cache has dropped.
-    """
-
-    pattern: Pattern
-    first_query: int
-    first_key: int
-    _joint: dict[Pattern, Pattern]
-
-    @classmethod
-    def of(
-        cls,
-        pattern: Pattern,
-        shape: Sequence[int],
-        *,
-        first_query: int,
-        first_key: int,
-        device: torch.device | str,
-    ) -> "PatternMask":
-        """Make a mask of a shape, [batch, 1, queries, keys]."""
-        where = torch.device(device)
-        made = Tensor._make_wrapper_subclass(cls, tuple(shape), dtype=torch.bool, device=where)
-        made.pattern, made.first_query, made.first_key = pattern, first_query, first_key
-        made._joint = {}
-        return made
-
-    def narrowed(self, own: Pattern) -> Pattern:
-        """Return the pattern of who may look both here and in a layer.
-
-        All layers with that pattern get the same object, so that it is laid out once for all.
-        """
-        return self._joint.setdefault(own, self.pattern & own)
-
-    def dense(self) -> Bool[Tensor, "batch 1 queries keys"]:
-        """Write the mask down."""
-        batch, _, num_queries, num_keys = self.shape
-        queries = torch.arange(num_queries) + self.first_query
-        allowed = self.pattern.allows(queries, torch.arange(num_keys)).to(self.device)
-        return allowed.expand(batch, num_queries, num_keys)[:, None]
-
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        def written(part: object) -> object:
-            return part.dense() if isinstance(part, PatternMask) else part
-
-        return func(*tree_map(written, args), **tree_map(written, kwargs or {}))
-
-    def __repr__(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return f"PatternMask({self.pattern}, {' × '.join(map(str, self.shape))})"
 
 
 def mask(
@@ -106,7 +46,7 @@ def mask(
         others: what transformers' own functions want to know.
 
     Returns:
-        A `PatternMask`; a boolean tensor [batch, 1, queries, keys] if nothing shorter is known.
+        A `PatternMask`; a `BooleanMask` [batch, 1, queries, keys] if nothing shorter is known.
     """
     from transformers import masking_utils
 
@@ -118,7 +58,7 @@ def mask(
     if pattern is not None and attention_mask is not None:
         pattern = _without_padding(pattern, attention_mask, kv_offset, kv_length)
     if pattern is not None:
-        return PatternMask.of(
+        return PatternMask.from_pattern(
             pattern,
             (batch_size, 1, q_length, kv_length),
             first_query=first_query,
@@ -138,7 +78,7 @@ def mask(
         **(others | skips),
     )
     assert written is not None
-    return written
+    return BooleanMask.of(written)
 
 
 def _recognised(function: MaskFunction, num_keys: int, *, shifted: bool) -> Pattern | None:
@@ -156,6 +96,9 @@ def _recognised(function: MaskFunction, num_keys: int, *, shifted: bool) -> Patt
         return reduce(and_ if maker == "and_masks" else or_, known)
     if maker == "packed_sequence_mask_function" and not shifted:
         return documents(held["packed_sequence_mask"])
+    if held.get("sliding_window", 1) < 1:
+        # Nobody sees oneself: configurations say so of layers that have no window.
+        return None
     simple = _SIMPLE.get(maker)
     return simple(held, num_keys) if simple else None
 

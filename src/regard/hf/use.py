@@ -1,6 +1,6 @@
 """Switching a model of transformers over to `attend`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from torch import nn
@@ -20,15 +20,39 @@ Model = TypeVar("Model", bound=nn.Module)
 def register() -> None:
     """Make "regard" a choice of `attn_implementation` in transformers, for models to come.
 
+    A model that computes its attention by itself refuses it when it is loaded.
+
     Raises:
         ImportError: transformers is not installed.
     """
     try:
-        from transformers import AttentionInterface, AttentionMaskInterface
+        from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
     except ImportError as error:
         raise ImportError('regard.hf needs transformers: pip install "regard[hf]"') from error
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)
+    # transformers asks this of every model whether it can have the attention that was chosen, and
+    # lets all have one that was registered.
+    asked = PreTrainedModel.get_correct_attn_implementation
+    if getattr(asked, "__module__", None) != __name__:
+        PreTrainedModel.get_correct_attn_implementation = _refusing(asked)
+
+
+def _refusing(asked: Callable[..., str]) -> Callable[..., str]:
+    """Return what models are asked, with a refusal of those that compute attention by themselves."""
+
+    def get_correct_attn_implementation(
+        self: Any, requested_attention: str | None, *more: Any, **options: Any
+    ) -> str:
+        if requested_attention == NAME and not self._can_set_attn_implementation():
+            raise ValueError(_by_itself(self))
+        return asked(self, requested_attention, *more, **options)
+
+    return get_correct_attn_implementation
+
+
+def _by_itself(model: nn.Module) -> str:
+    return f"{type(model).__name__} does not let its attention be chosen: it computes it by itself"
 
 
 def use(model: Model, *, pattern: Pattern | Mapping[int, Pattern] | None = None) -> Model:
@@ -54,9 +78,7 @@ def use(model: Model, *, pattern: Pattern | Mapping[int, Pattern] | None = None)
     choose(NAME)
     config: Any = model.config
     if config._attn_implementation != NAME:
-        raise ValueError(
-            f"{type(model).__name__} does not let its attention be chosen: it computes it by itself"
-        )
+        raise ValueError(_by_itself(model))
     _set_patterns(model, pattern)
     return model
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.hf.attention import LAYER_PATTERN
-from regard.hf.masks import PatternMask
+from regard.hf.boolean_mask import PatternMask
 from regard.hf.use import NAME
 from regard.patterns import Pattern, causal, window
 from regard.patterns.narrowed import narrowed

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from regard.hf.masks import PatternMask
+from regard.hf.boolean_mask import BooleanMask, PatternMask
 from regard.patterns import Pattern, everyone, given
 from regard.positions import Bias
 from regard.positions import given as given_bias
@@ -67,6 +67,7 @@ class Masks:
             return Meaning(everyone(), None, sizes.behind)
         if isinstance(mask, PatternMask):
             return Meaning(mask.pattern, None, mask.first_query)
+        mask = mask.dense() if isinstance(mask, BooleanMask) else mask
         mask = mask.detach()[(None,) * (4 - mask.dim())][..., : sizes.keys]
         mask = _without_copies(mask)
         for known in self._latest:
