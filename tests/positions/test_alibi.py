@@ -134,7 +134,7 @@ def test_copies(copied: Callable[[Alibi], Alibi]) -> None:
 
 
 def test_slopes_of_ones_own() -> None:
-    bias = Alibi(torch.tensor([0.5, 2.0]))
+    bias = Alibi([0.5, 2.0])
     zero = torch.tensor(0)
     scores = torch.zeros(2, dtype=torch.float64)
     adjusted = bias.adjust(scores, zero, torch.arange(2), torch.tensor(3), torch.tensor(10))

@@ -30,6 +30,22 @@ def test_the_block_is_forgotten(model: Model) -> None:
     assert "with regard.watch(model) as seen:" in repr(seen)
 
 
+def test_a_block_that_is_entered_again(model: Model) -> None:
+    block = regard.watch(model, where=iter([3]))
+    with block as first:
+        model(inputs())
+        with block as inner:
+            model(inputs())
+    with block as second:
+        model(inputs())
+    assert [len(seen) for seen in (first, inner, second)] == [4, 2, 2]
+    with pytest.raises(ZeroDivisionError), block:
+        _ = 1 // 0
+    with block as third:
+        model(inputs())
+    assert len(third) == 2
+
+
 class TestWhichCall:
     def test_by_number(self, seen: Any) -> None:
         assert len(seen) == 2 * NUM_LAYERS
@@ -113,6 +129,12 @@ class TestWhere:
             if expected(layer, part)
         ]
         assert [call.index for call in seen] == list(range(len(seen)))
+
+    @pytest.mark.parametrize("where", [3.5, True, ["layers", 1.0], [None]])
+    def test_what_names_no_module(self, where: Any, model: Model) -> None:
+        rule = r"^where must be a module's path, a layer's number, a list of these, or a function "
+        with pytest.raises(TypeError, match=rule), regard.watch(model, where=where):
+            pass
 
     @pytest.mark.parametrize("where", ["layer.1", "self_attn", 12, [], [12, "x"], lambda *_: False])
     def test_nothing_is_named(self, where: Any, model: Model) -> None:

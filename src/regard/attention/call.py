@@ -77,7 +77,9 @@ class Call:
         if self.listed_positions is not None:
             return self.listed_positions
         assert self.first_position is not None
-        return torch.arange(self.first_position, self.first_position + self.num_queries)
+        return torch.arange(
+            self.first_position, self.first_position + self.num_queries, device="cpu"
+        )
 
     @property
     def is_dense(self) -> bool:

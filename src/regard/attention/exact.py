@@ -14,6 +14,6 @@ def settle() -> None:
     digits, without a word (pytorch/pytorch#188792). A call with one number comes alone.
     """
     for dtype in (torch.float32, torch.float64):
-        one = torch.ones(1, dtype=dtype)
+        one = torch.ones(1, dtype=dtype, device="cpu")
         one.exp()
         one.log()

@@ -89,9 +89,9 @@ def _block_mask(call: Call) -> Any:
 
     pattern, query_positions = call.simple_pattern, call.query_positions
     num_keys, device = call.num_keys, call.query.device
-    batch = torch.arange(pattern.batch_size or 1)[:, None, None]
+    batch = torch.arange(pattern.batch_size or 1, device="cpu")[:, None, None]
     query = Span(*(end[None, :, None] for end in _block_ends(query_positions)))
-    key = Span(*(end[None, None, :] for end in _block_ends(torch.arange(num_keys))))
+    key = Span(*(end[None, None, :] for end in _block_ends(torch.arange(num_keys, device="cpu"))))
     codes = pattern.cover_spans(batch, query, key).to(device)
     codes = codes.expand(len(codes), query.first.shape[1], key.first.shape[2])
     here = query_positions.to(device)

@@ -84,7 +84,7 @@ def _mask(call: Call) -> Tensor | None:
 def _whole(call: Call) -> Work:
     """Return the whole matrix as a single rectangle."""
     causal = kernel_masks(call)
-    start = torch.zeros(1, dtype=torch.long)
+    start = torch.zeros(1, dtype=torch.long, device="cpu")
     queries, keys = (Rows(n, start, pitch=0) for n in (call.num_queries, call.num_keys))
     pattern = None if causal or call.is_dense else call.simple_pattern
     sequences = [None] if pattern is None or pattern.batch_size is None else range(call.batch)

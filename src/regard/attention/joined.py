@@ -6,14 +6,13 @@ For the gradient nothing needs joining: each part's backward is given the output
 whole row, and the parts' gradients add up.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from regard.attention.call import Call
@@ -66,8 +65,8 @@ class _Joined(torch.autograd.Function):
     """The pieces of one call, with their exact gradient."""
 
     @staticmethod
-    def forward(
-        ctx: Any, call: Call, work: Work, query: Tensor, key: Tensor, value: Tensor, *bias: Tensor
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        call: Call, work: Work, query: Tensor, key: Tensor, value: Tensor, *bias: Tensor
     ) -> tuple[Tensor, Tensor]:
         layout = work.forward
         # Parts are joined in the type of the sums: half precision would round at every join.
@@ -87,22 +86,61 @@ class _Joined(torch.autograd.Function):
                 part_lse = both
             put(outputs, rows, part)
             put(sums, rows, part_lse)
-        output = output.to(query.dtype)
-        ctx.call, ctx.work = call, work
-        # The bias is saved so that PyTorch notices if it has changed by the backward pass.
-        ctx.save_for_backward(query, key, value, output, lse, *bias)
-        ctx.set_materialize_grads(False)
-        return output, lse[..., 0]
+        return output.to(query.dtype), lse[..., 0]
 
     @staticmethod
-    @once_differentiable
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.call, ctx.work = inputs[:2]
+        # The bias is saved so that PyTorch notices if it has changed by the backward pass.
+        ctx.save_for_backward(*inputs[2:5], *output, *inputs[5:])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, *grad_outputs: Any
+        ctx: Any, grad: Tensor | None, grad_lse: Tensor | None
     ) -> tuple[Any, ...]:
-        call: Call = ctx.call
-        query, key, value, output, lse, *tensors = ctx.saved_tensors
+        query, key, value, output, lse, *bias = ctx.saved_tensors
+        needed = tuple(ctx.needs_input_grad[2:])
+        given = (query, key, value, output, lse, grad, grad_lse, *bias)
+        return None, None, *_Gradient.apply(ctx.call, ctx.work, needed, *given)
+
+    @staticmethod
+    def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
+        info: Any,
+        in_dims: tuple[Any, ...],
+        call: Call,
+        work: Work,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *bias: Tensor,
+    ) -> tuple[tuple[Tensor, ...], tuple[int, int]]:
+        """Compute the entries of an axis that `torch.vmap` maps over as further sequences."""
+        query, key, value = _mapped(info, call, (query, key, value), in_dims[2:], bias)
+        more = replace(call, query=query, key=key, value=value)
+        found = _Joined.apply(more, work, query, key, value, *bias)
+        return tuple(x.unflatten(0, (info.batch_size, -1)) for x in found), (0, 0)
+
+
+class _Gradient(torch.autograd.Function):
+    """The gradient of a joined call, which has no gradient of its own."""
+
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        call: Call,
+        work: Work,
+        needed: tuple[bool, ...],
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        output: Tensor,
+        lse: Tensor,
+        grad: Tensor | None,
+        grad_lse: Tensor | None,
+        *bias: Tensor,
+    ) -> tuple[Tensor | None, ...]:
         dim = query.shape[-1]
-        grad, grad_lse = grad_outputs
+        lse = lse[..., None]
         grad = torch.zeros_like(output) if grad is None else _readable(grad)
         if grad_lse is not None:
             # The kernel subtracts rowsum(grad · output) from each weight's gradient, which is where
@@ -113,13 +151,13 @@ class _Joined(torch.autograd.Function):
             output = torch.cat([output, column.to(output.dtype)], dim=-1)
         lse = _finite(lse)
 
-        layout = ctx.work.backward()
+        layout = work.backward()
         sums = [_empty(x, call.lse_dtype) for x in (query, key, value)]
         for total in sums[layout.starts_all :]:
             total.zero_()
-        learned = [tensor for tensor in tensors if tensor.requires_grad]
+        learned = [tensor for tensor, learns in zip(bias, needed[3:], strict=True) if learns]
         learned_sums = [torch.zeros_like(tensor, dtype=call.lse_dtype) for tensor in learned]
-        for task in tasks(call, layout, query, key, value, causal=ctx.work.causal, backward=True):
+        for task in tasks(call, layout, query, key, value, causal=work.causal, backward=True):
             rows, batch = task.strip.queries, task.batch
             grad_query, grad_key, grad_value, *others = task.backward(
                 take(grad[batch], rows), take(output[batch], rows), take(lse[batch], rows), learned
@@ -131,7 +169,72 @@ class _Joined(torch.autograd.Function):
                 total += part
         found = [total[..., :dim].to(query.dtype) for total in sums]
         of_bias = iter(total.to(t.dtype) for total, t in zip(learned_sums, learned, strict=True))
-        return (None, None, *found, *(next(of_bias) if t.requires_grad else None for t in tensors))
+        return *found, *(next(of_bias) if learns else None for learns in needed[3:])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep nothing."""
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        raise NotImplementedError(
+            "PyTorch's fused kernels have no second derivatives, so attention has none on them: "
+            'call attend(..., backend="reference"), which writes all scores down'
+        )
+
+    @staticmethod
+    def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
+        info: Any,
+        in_dims: tuple[Any, ...],
+        call: Call,
+        work: Work,
+        needed: tuple[bool, ...],
+        *given: Tensor | None,
+    ) -> tuple[tuple[Tensor | None, ...], tuple[int | None, ...]]:
+        """Compute the entries of an axis that `torch.vmap` maps over as further sequences."""
+        parts, bias = given[:7], given[7:]
+        query, key, value, *others = _mapped(info, call, parts, in_dims[3:], bias)
+        if any(needed[3:]):
+            raise ValueError("torch.vmap can't map over the gradient of a bias")
+        more = replace(call, query=query, key=key, value=value)
+        found = _Gradient.apply(more, work, needed, query, key, value, *others, *bias)
+        grads = [None if x is None else x.unflatten(0, (info.batch_size, -1)) for x in found]
+        return tuple(grads), tuple(None if x is None else 0 for x in grads)
+
+
+def _mapped(
+    info: Any,
+    call: Call,
+    tensors: Sequence[Tensor | None],
+    axes: Sequence[int | None],
+    bias: Sequence[Tensor | None],
+) -> list[Any]:
+    """Return tensors of which `torch.vmap` maps over an axis, with that axis as part of the batch.
+
+    Args:
+        info: what `torch.vmap` tells.
+        call: the call, of the size that one entry of the axis has.
+        tensors: [batch, ...] and the axis.
+        axes: where the axis is in each; None where all entries have the same.
+        bias: what the bias reads.
+
+    Raises:
+        ValueError: the pattern or the bias has entries for each sequence, or the axis.
+    """
+    alone = call.pattern.batch_size or (call.bias is not None and call.bias.batch_size)
+    if alone or any(axis is not None for axis in axes[len(axes) - len(bias) :] if bias):
+        raise ValueError(
+            "torch.vmap can't map over attention whose pattern or bias has a batch axis, or over "
+            "its bias: call attend once, with the mapped axis as part of batch"
+        )
+    count = info.batch_size
+    found: list[Tensor | None] = []
+    for x, axis in zip(tensors, axes, strict=False):
+        if x is not None:
+            x = x.expand(count, *x.shape) if axis is None else x.movedim(axis, 0)
+            x = _readable(x.flatten(0, 1))
+        found.append(x)
+    return found
 
 
 def _readable(x: Tensor) -> Tensor:

@@ -78,10 +78,13 @@ class BooleanMask(Tensor):
         if writes:
             return args[0]
         writable = target is None or target._writable or not _is_view(func)
-        return tree_map(
-            lambda part: BooleanMask.of(part, writable=writable) if _is_boolean(part) else part,
-            found,
-        )
+
+        def guarded(part: object) -> object:
+            if isinstance(part, Tensor) and part.dtype == torch.bool:
+                return BooleanMask.of(part, writable=writable)
+            return part
+
+        return tree_map(guarded, found)
 
     def __repr__(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
         return f"BooleanMask({' × '.join(map(str, self.shape))})"
@@ -131,8 +134,8 @@ class PatternMask(BooleanMask):
     def dense(self) -> Bool[Tensor, "batch 1 queries keys"]:
         """Write the mask down."""
         batch, _, num_queries, num_keys = self.shape
-        queries = torch.arange(num_queries) + self.first_query
-        allowed = self.pattern.allows(queries, torch.arange(num_keys)).to(self.device)
+        queries = torch.arange(num_queries, device="cpu") + self.first_query
+        allowed = self.pattern.allows(queries, torch.arange(num_keys, device="cpu")).to(self.device)
         return allowed.expand(batch, num_queries, num_keys)[:, None]
 
     def __repr__(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -145,10 +148,6 @@ def _made(cls: type[Any], shape: Sequence[int], device: torch.device) -> Any:
 
 def _dense(part: object) -> object:
     return part.dense() if isinstance(part, BooleanMask) else part
-
-
-def _is_boolean(part: object) -> bool:
-    return isinstance(part, Tensor) and part.dtype == torch.bool
 
 
 def _writes(func: Any) -> bool:

@@ -39,7 +39,7 @@ def register() -> None:
 
 
 def _refusing(asked: Callable[..., str]) -> Callable[..., str]:
-    """Return what models are asked, with a refusal of those that compute attention by themselves."""
+    """Return what models are asked, and let those refuse that compute attention by themselves."""
 
     def get_correct_attn_implementation(
         self: Any, requested_attention: str | None, *more: Any, **options: Any

@@ -26,5 +26,5 @@ def put(tensor: Tensor, axis: int, index: Index, values: Tensor) -> None:
 def as_tensor(index: Index) -> Tensor:
     """Return the indices one by one, [places], on the CPU."""
     if isinstance(index, range):
-        return torch.arange(index.start, index.stop, index.step)
+        return torch.arange(index.start, index.stop, index.step, device="cpu")
     return index

@@ -29,7 +29,7 @@ def times(view: View, values: Tensor) -> Tensor:
         for tile in tiles(view):
             some = range(tile.heads.start, tile.heads.stop)
             if group > 1:
-                some = torch.arange(tile.heads.start, tile.heads.stop) // group
+                some = torch.arange(tile.heads.start, tile.heads.stop, device="cpu") // group
             mine = take(columns[tile.batch], 1, some)
             mine = take(mine, 2, tile.columns).to(source.dtype)
             tile.rows_of(found).copy_(tile.weights @ mine)

@@ -68,7 +68,7 @@ def rollout(
 
     source = views[0].source
     passed = torch.zeros(batch, len(numbers), length, dtype=source.dtype, device=source.device)
-    passed[:, torch.arange(len(numbers)), numbers.cpu() % max(1, length)] = 1.0
+    passed[:, torch.arange(len(numbers), device="cpu"), numbers.cpu() % max(1, length)] = 1.0
     with torch.no_grad(), torch.autocast(source.device.type, enabled=False):
         for view in reversed(views):
             if isinstance(share, Tensor):
@@ -118,7 +118,9 @@ def _shares(
     if heads not in ("mean", "max", "min"):
         raise ValueError(f"heads must be 'mean', 'max', 'min' or a tensor, got {heads!r}")
     if heads == "mean":
-        return torch.full((num_heads,), 1.0 / max(1, num_heads), dtype=view.source.dtype)
+        return torch.full(
+            (num_heads,), 1.0 / max(1, num_heads), dtype=view.source.dtype, device="cpu"
+        )
     return heads
 
 

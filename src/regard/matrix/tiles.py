@@ -338,7 +338,7 @@ def _strips_of(view: View, rows: int) -> list[_Strip]:
     parts |= runs.query_block[1:] != runs.query_block[:-1]
     parts |= runs.key_block[1:] != (runs.key_block + runs.length)[:-1]
     parts |= runs.code[1:] != runs.code[:-1]
-    edge = torch.ones(min(1, len(runs.batch)), dtype=torch.bool)
+    edge = torch.ones(min(1, len(runs.batch)), dtype=torch.bool, device="cpu")
     begins, ends = torch.cat([edge, parts]), torch.cat([parts, edge])
     stop = ((runs.key_block + runs.length)[ends] * KEY_BLOCK).clamp_max(keys.shape[1])
     found = (
@@ -391,4 +391,6 @@ def _joined(spans: list[Span]) -> Columns:
     if not spans or spans[-1][1] - spans[0][0] == width:
         first = spans[0][0] if spans else 0
         return Columns(range(first, first + width), doubtful)
-    return Columns(torch.cat([torch.arange(start, stop) for start, stop, _ in spans]), doubtful)
+    return Columns(
+        torch.cat([torch.arange(start, stop, device="cpu") for start, stop, _ in spans]), doubtful
+    )

@@ -35,10 +35,10 @@ class Blocks:
 def find_blocks(runs: Runs, block: int, num_queries: int, num_keys: int) -> Blocks:
     """Return the query blocks that the runs belong to."""
     name = torch.stack([runs.batch, runs.classes, runs.query_block])
-    begins = torch.ones(name.shape[1], dtype=torch.bool)
+    begins = torch.ones(name.shape[1], dtype=torch.bool, device="cpu")
     begins[1:] = (name[:, 1:] != name[:, :-1]).any(dim=0)
     first = torch.nonzero(begins).flatten()
-    end = torch.cat([first[1:], torch.tensor([len(begins)])])
+    end = torch.cat([first[1:], torch.tensor([len(begins)], device="cpu")])
     num_blocks = _summed(runs.length, first, end)
     start = runs.key_block[first]
     stop = runs.key_block[end - 1] + runs.length[end - 1]
@@ -58,7 +58,7 @@ def find_blocks(runs: Runs, block: int, num_queries: int, num_keys: int) -> Bloc
 
 
 def _summed(values: Tensor, first: Tensor, end: Tensor) -> Tensor:
-    total = torch.cat([torch.zeros(1, dtype=torch.long), values.cumsum(0)])
+    total = torch.cat([torch.zeros(1, dtype=torch.long, device="cpu"), values.cumsum(0)])
     return total[end] - total[first]
 
 
@@ -70,13 +70,13 @@ def merge(blocks: Blocks) -> Blocks:
     same[1:] &= blocks.query_start[1:] == blocks.query_start[:-1] + blocks.query_count[:-1]
     same[1:] &= (blocks.every[1:] == blocks.every[:-1]) & ~blocks.gaps[1:] & ~blocks.gaps[:-1]
     # A mask of its own must stay small, so a long stretch of masked blocks is cut.
-    number = torch.arange(len(same))
+    number = torch.arange(len(same), device="cpu")
     begin = torch.cummax(torch.where(same, 0, number), dim=0).values
     most = torch.clamp_min(_MERGED_PAIRS // (blocks.query_count * blocks.key_count), 1)
     same &= blocks.every | ((number - begin) % most != 0)
 
     first = torch.nonzero(~same).flatten()
-    last = torch.cat([first[1:], torch.tensor([len(same)])]) - 1
+    last = torch.cat([first[1:], torch.tensor([len(same)], device="cpu")]) - 1
     fields = {name: getattr(blocks, name)[first] for name in Blocks.__dataclass_fields__}
     fields["query_count"] += blocks.query_start[last] - blocks.query_start[first]
     fields["query_count"] += blocks.query_count[last] - blocks.query_count[first]

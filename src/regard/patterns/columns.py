@@ -31,8 +31,8 @@ class Columns(Pattern):
         return codes(none, full, batch)
 
     def lattices(self, query_positions: Int[Tensor, "queries"], num_keys: int) -> list[Lattice]:
-        queries = torch.arange(len(query_positions))[None]
-        keys = torch.arange(0, num_keys, self.every)[None]
+        queries = torch.arange(len(query_positions), device="cpu")[None]
+        keys = torch.arange(0, num_keys, self.every, device="cpu")[None]
         return [Lattice(queries, keys, 1, self.every)]
 
     def __repr__(self) -> str:

@@ -27,7 +27,7 @@ def as_span(positions: range) -> Span:
     """Return a range of positions as a span of one rectangle."""
     if len(positions) == 0 or positions.step != 1:
         raise ValueError(f"a span must be a range with step 1 that isn't empty, got {positions}")
-    return Span(torch.tensor(positions[0]), torch.tensor(positions[-1]))
+    return Span(torch.tensor(positions[0], device="cpu"), torch.tensor(positions[-1], device="cpu"))
 
 
 def codes(

@@ -64,8 +64,8 @@ def descend(
     scale = 1
     while scale < max(num_rows, num_columns):
         scale *= _FAN_OUT
-    batch = torch.arange(pattern.batch_size or 1).repeat_interleave(num_classes)
-    classes = torch.arange(num_classes).repeat(pattern.batch_size or 1)
+    batch = torch.arange(pattern.batch_size or 1, device="cpu").repeat_interleave(num_classes)
+    classes = torch.arange(num_classes, device="cpu").repeat(pattern.batch_size or 1)
     row, column = torch.zeros_like(batch), torch.zeros_like(batch)
     found: list[tuple[Tensor, ...]] = []
     while True:
@@ -80,7 +80,7 @@ def descend(
 
         settled = code == Cover.ALL if scale > 1 else code != Cover.NONE
         # A square of blocks that is settled becomes one run for each of its query blocks.
-        every_row = (row[settled][:, None] * scale + torch.arange(scale)).flatten()
+        every_row = (row[settled][:, None] * scale + torch.arange(scale, device="cpu")).flatten()
         spread = [x[settled].repeat_interleave(scale) for x in (batch, classes, column, code)]
         inside = every_row < num_rows
         run = (spread[0], spread[1], every_row, spread[2] * scale, spread[3])
@@ -93,7 +93,7 @@ def descend(
         batch, classes, row, column = (x[open_] for x in (batch, classes, row, column))
         scale //= _FAN_OUT
         row, column = (x[:, None, None] * _FAN_OUT for x in (row, column))
-        step = torch.arange(_FAN_OUT)
+        step = torch.arange(_FAN_OUT, device="cpu")
         row = (row + step[:, None]).expand(-1, -1, _FAN_OUT).flatten()
         column = (column + step).expand(-1, _FAN_OUT, -1).flatten()
         inside = (row * scale < num_rows) & (column * scale < num_columns)

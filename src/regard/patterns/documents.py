@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.patterns.cover import Span, codes
 from regard.patterns.extremes import Extremes
 from regard.patterns.pattern import Pattern
-from regard.patterns.whole import whole_numbers
+from regard.patterns.whole import as_tensor, whole_numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ def documents(
     """
     values = whole_numbers(ids)
     if values is None or values.dim() not in (1, 2) or values.numel() == 0:
-        got = torch.as_tensor(ids)
+        got = as_tensor(ids)
         raise ValueError(
             "documents: ids must be whole numbers, [sequence] or [batch, sequence] and not empty, "
             f"got shape {list(got.shape)} of {got.dtype}"

@@ -20,7 +20,9 @@ class GlobalAt(Pattern):
     _sorted: Tensor = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_sorted", torch.tensor(self.positions, dtype=torch.long))
+        object.__setattr__(
+            self, "_sorted", torch.tensor(self.positions, dtype=torch.long, device="cpu")
+        )
 
     def test(
         self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
@@ -41,9 +43,11 @@ class GlobalAt(Pattern):
         return found > 0, found == span.last - span.first + 1
 
     def lattices(self, query_positions: Int[Tensor, "queries"], num_keys: int) -> list[Lattice]:
-        every_query = torch.arange(len(query_positions))
+        every_query = torch.arange(len(query_positions), device="cpu")
         chosen = torch.isin(query_positions, self._sorted)
-        rest = torch.arange(num_keys)[~torch.isin(torch.arange(num_keys), self._sorted)]
+        rest = torch.arange(num_keys, device="cpu")[
+            ~torch.isin(torch.arange(num_keys, device="cpu"), self._sorted)
+        ]
         seen_by_all = Lattice(every_query[None], self._sorted[None], 1, None)
         see_all = Lattice(every_query[chosen][None], rest[None], None, None)
         return [seen_by_all, see_all]

@@ -67,7 +67,7 @@ def layout(
     pattern = pattern.simplified(queries, num_keys)
     batch_size = pattern.batch_size or 1
     strips: list[Strip] = []
-    touched = torch.zeros(batch_size, len(query_positions), dtype=torch.bool)
+    touched = torch.zeros(batch_size, len(query_positions), dtype=torch.bool, device="cpu")
     started = torch.zeros_like(touched)
     for part in parts(pattern):
         for lattice in part.lattices(query_positions, num_keys):
@@ -89,7 +89,7 @@ def consecutive_layout(
     """Return the layout for queries that stand one after the other, from memory where possible."""
 
     def make() -> Layout:
-        positions = torch.arange(first_position, first_position + num_queries)
+        positions = torch.arange(first_position, first_position + num_queries, device="cpu")
         return layout(pattern, positions, num_keys, block=block)
 
     return remembered(pattern, ("layout", first_position, num_queries, num_keys, block), make)
@@ -197,17 +197,17 @@ def _rows(
 ) -> Rows:
     if step is not None:
         return Rows.stepped(lattice_rows[classes, start], step, count)
-    index = start[:, None] + torch.arange(count)
+    index = start[:, None] + torch.arange(count, device="cpu")
     return Rows.listed(lattice_rows[classes[:, None], index])
 
 
 def _with_gaps(blocks: Blocks, runs: Runs, group: Tensor) -> Tensor:
     """List the lattice rows of the keys of blocks that skip some, [blocks, keys]."""
     num_runs, key_count = int(blocks.num_runs[group[0]]), int(blocks.key_count[group[0]])
-    chosen = (blocks.first_run[group][:, None] + torch.arange(num_runs)).flatten()
+    chosen = (blocks.first_run[group][:, None] + torch.arange(num_runs, device="cpu")).flatten()
     lengths = runs.length[chosen]
     before = lengths.cumsum(0) - lengths
-    within = torch.arange(int(lengths.sum())) - before.repeat_interleave(lengths)
+    within = torch.arange(int(lengths.sum()), device="cpu") - before.repeat_interleave(lengths)
     key_block = runs.key_block[chosen].repeat_interleave(lengths) + within
-    index = key_block[:, None] * KEY_BLOCK + torch.arange(KEY_BLOCK)
+    index = key_block[:, None] * KEY_BLOCK + torch.arange(KEY_BLOCK, device="cpu")
     return index.view(len(group), -1)[:, :key_count]

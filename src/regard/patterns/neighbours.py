@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.patterns.cover import Span, codes
 from regard.patterns.extremes import Extremes
 from regard.patterns.pattern import Lattice, Pattern
-from regard.patterns.whole import whole_numbers
+from regard.patterns.whole import as_tensor, whole_numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +28,13 @@ class Neighbours(Pattern):
         edges = torch.unique(self.edges.cpu(), dim=0)
         num_nodes = int(edges.max()) + 1
         queries, keys = edges.unbind(1)
-        starts = torch.searchsorted(queries.contiguous(), torch.arange(num_nodes + 1))
-        smallest = torch.full((num_nodes,), num_nodes).scatter_reduce(0, queries, keys, "amin")
-        largest = torch.full((num_nodes,), -1).scatter_reduce(0, queries, keys, "amax")
+        starts = torch.searchsorted(queries.contiguous(), torch.arange(num_nodes + 1, device="cpu"))
+        smallest = torch.full((num_nodes,), num_nodes, device="cpu").scatter_reduce(
+            0, queries, keys, "amin"
+        )
+        largest = torch.full((num_nodes,), -1, device="cpu").scatter_reduce(
+            0, queries, keys, "amax"
+        )
         object.__setattr__(self, "edges", edges)
         object.__setattr__(self, "num_nodes", num_nodes)
         object.__setattr__(self, "_pairs", queries * num_nodes + keys)
@@ -66,7 +70,7 @@ class Neighbours(Pattern):
         found: list[Lattice] = []
         for degree in torch.unique(degrees[degrees > 0]).tolist():
             chosen = degrees == degree
-            places = self._row_starts[rows[chosen]][:, None] + torch.arange(degree)
+            places = self._row_starts[rows[chosen]][:, None] + torch.arange(degree, device="cpu")
             keys = self.edges[:, 1][places]
             found.append(Lattice(known[chosen][:, None], keys, 1, None))
         return found
@@ -97,7 +101,7 @@ def neighbours(edges: Sequence[tuple[int, int]] | Int[Tensor, "edges 2"]) -> Pat
     """
     values = whole_numbers(edges)
     if values is None or values.dim() != 2 or values.shape[1] != 2 or not len(values):
-        got = torch.as_tensor(edges)
+        got = as_tensor(edges)
         raise ValueError(
             "neighbours: edges must be at least one pair of positions, [edges, 2], "
             f"got shape {list(got.shape)} of {got.dtype}"

@@ -25,7 +25,7 @@ class Part:
         if self.source is not None:
             found = self.source.lattices(query_positions, num_keys) or []
             return [one for one in found if one.queries.numel() and one.keys.numel()]
-        rows = torch.arange(max(len(query_positions), num_keys))[None]
+        rows = torch.arange(max(len(query_positions), num_keys), device="cpu")[None]
         return [Lattice(rows[:, : len(query_positions)], rows[:, :num_keys], 1, 1)]
 
 

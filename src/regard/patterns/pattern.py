@@ -10,6 +10,7 @@ from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from regard.patterns.cover import Cover, Span, as_span
+from regard.patterns.whole import as_tensor
 
 
 class Lattice(NamedTuple):
@@ -102,7 +103,7 @@ class Pattern(ABC):
         return Everyone() if bool((cover == Cover.ALL).all()) else simple
 
     def _rectangle(self, queries: range, keys: range) -> tuple[Tensor, Span, Span]:
-        return torch.arange(self.batch_size or 1), as_span(queries), as_span(keys)
+        return torch.arange(self.batch_size or 1, device="cpu"), as_span(queries), as_span(keys)
 
     def allows(
         self,
@@ -118,8 +119,7 @@ class Pattern(ABC):
         Returns:
             [queries, keys], or [batch, queries, keys] where the pattern has a batch axis.
         """
-        # Without the type, an empty list would become numbers that aren't whole.
-        query, key = (torch.as_tensor(x, dtype=torch.long) for x in (queries, keys))
+        query, key = (as_tensor(x).to(torch.long) for x in (queries, keys))
         for leaf in self.leaves():
             leaf._check_known(query, key)
         batch = torch.arange(self.batch_size or 1, device=key.device)

@@ -40,7 +40,7 @@ class Strided(Pattern):
         same_size: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
         for remainder, queries in enumerate(order.split(counts.tolist())):
             keys = (
-                torch.arange(remainder, num_keys, self.stride)
+                torch.arange(remainder, num_keys, self.stride, device="cpu")
                 if remainder < num_keys
                 else order[:0]
             )

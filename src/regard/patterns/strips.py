@@ -49,7 +49,7 @@ class Rows:
         """Return the rows one by one."""
         if self.table is not None:
             return self.table
-        return self.start[:, None] + self.step * torch.arange(self.count)
+        return self.start[:, None] + self.step * torch.arange(self.count, device="cpu")
 
     def __getitem__(self, part: slice) -> "Rows":
         assert part.step is None, "the pitch is that of neighbours"

@@ -1,5 +1,7 @@
 """Whole numbers that a user hands over."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -10,9 +12,14 @@ def is_whole(tensor: Tensor) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
 
 
+def as_tensor(values: Any) -> Tensor:
+    """Return values as a tensor: where they are, or on the CPU whatever torch's default is."""
+    return values if isinstance(values, Tensor) else torch.as_tensor(values, device="cpu")
+
+
 def whole_numbers(values: object) -> Int[Tensor, "..."] | None:
     """Return a copy of the values as int64, or None if they aren't whole numbers."""
     if isinstance(values, list | tuple | range) and not len(values):
-        return torch.zeros(0, dtype=torch.long)
-    tensor = torch.as_tensor(values)
+        return torch.zeros(0, dtype=torch.long, device="cpu")
+    tensor = as_tensor(values)
     return tensor.detach().to(torch.long, copy=True) if is_whole(tensor) else None

@@ -1,6 +1,6 @@
 """Attention with linear biases: the farther a key, the lower its score."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -16,7 +16,8 @@ class Alibi(nn.Module):
     the model to which it belongs; they are constants, and stay in float32 whatever that is cast to.
 
     Args:
-        slopes: what one step of distance costs, for each head. Shape [heads].
+        slopes: what one step of distance costs, for each head.
+        device: where the slopes lie; the default device if None.
     """
 
     slopes: Tensor
@@ -24,14 +25,21 @@ class Alibi(nn.Module):
     relative = True
     batch_size = None
 
-    def __init__(self, slopes: Float[Tensor, "heads"]) -> None:
+    def __init__(
+        self, slopes: Sequence[float], *, device: torch.device | str | None = None
+    ) -> None:
         super().__init__()
-        self.register_buffer("slopes", slopes, persistent=False)
+        # Plain numbers, because a cast of the module would round those in the buffer, and one that
+        # was on the meta device has none.
+        self._exact = tuple(slopes)
+        self.register_buffer("slopes", self._tensor(device), persistent=False)
+
+    def _tensor(self, device: torch.device | str | None) -> Float[Tensor, "heads"]:
+        return torch.tensor(self._exact, dtype=torch.float32, device=device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Alibi":
-        exact = self.slopes
         super()._apply(fn, recurse)
-        self.slopes = exact.to(self.slopes.device)
+        self.slopes = self._tensor(self.slopes.device)
         return self
 
     @property
@@ -87,7 +95,7 @@ def alibi(num_heads: int, *, device: torch.device | str | None = None) -> Alibi:
     check_positive(num_heads=num_heads)
     power = 1 << (num_heads.bit_length() - 1)
     slopes = _geometric(power) + _geometric(2 * power)[::2][: num_heads - power]
-    return Alibi(torch.tensor(slopes, dtype=torch.float32, device=device))
+    return Alibi(slopes, device=device)
 
 
 def _geometric(count: int) -> list[float]:

@@ -65,7 +65,7 @@ def bias_from_data(data: Data, read: Callable[[str], Tensor]) -> Bias:
 def _from_data(data: Data, read: Callable[[str], Tensor]) -> Bias:
     match data["kind"]:
         case "alibi":
-            return Alibi(read(data["slopes"]).float())
+            return Alibi(read(data["slopes"]).tolist())
         case "softcap":
             return Softcap(float(data["cap"]))
         case "relative":

@@ -1,5 +1,6 @@
 """What `watch` returns: a block in which a model is watched."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, NoReturn
@@ -13,16 +14,23 @@ _NOT_ENTERED = (
 
 
 class Block(AbstractContextManager[Seen, bool | None]):
-    """A block in which a model is watched, for `with`.
+    """A block in which a model is watched, for `with`; each time it is entered it sees anew.
 
     Whoever forgets the `with` and takes it for what was seen is told so.
+
+    Args:
+        watching: begins to watch.
     """
 
-    def __init__(self, watching: AbstractContextManager[Seen, bool | None]) -> None:
+    def __init__(self, watching: Callable[[], AbstractContextManager[Seen, bool | None]]) -> None:
         self._watching = watching
+        self._entered: list[AbstractContextManager[Seen, bool | None]] = []
 
     def __enter__(self) -> Seen:
-        return self._watching.__enter__()
+        entered = self._watching()
+        seen = entered.__enter__()
+        self._entered.append(entered)
+        return seen
 
     def __exit__(
         self,
@@ -30,7 +38,7 @@ class Block(AbstractContextManager[Seen, bool | None]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        return self._watching.__exit__(kind, error, trace)
+        return self._entered.pop().__exit__(kind, error, trace)
 
     def __repr__(self) -> str:
         return f"<{_NOT_ENTERED}>"

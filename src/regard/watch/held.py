@@ -96,7 +96,7 @@ class Held:
         """Where the queries stand among the keys."""
         if isinstance(self.positions, Tensor):
             return self.positions
-        return torch.arange(self.positions, self.positions + self.query.shape[2])
+        return torch.arange(self.positions, self.positions + self.query.shape[2], device="cpu")
 
     def check(self) -> None:
         """Raise `Overwritten` if the model has written over what was kept."""

@@ -92,7 +92,7 @@ class Spans:
     ) -> Iterator[_Candidate]:
         """Yield what the mask may be, apart from padding."""
         num_queries = self.first.shape[1]
-        rows = torch.arange(num_queries)[None]
+        rows = torch.arange(num_queries, device="cpu")[None]
         # Where queries stand if the last one stands at the last key.
         behind = self.num_keys - num_queries
         lowest, highest = torch.zeros_like(rows), torch.full_like(rows, self.num_keys - 1)

@@ -196,7 +196,7 @@ class _Chain:
         placed = Spans(first, last, self.num_keys).named(batch, cross=self.first.looks == "cross")
         if placed is not None:
             return placed
-        keys = torch.arange(self.num_keys)
+        keys = torch.arange(self.num_keys, device="cpu")
         mask = (keys >= first[..., None]) & (keys <= last[..., None])
         return Placed(given(mask), first_query)
 

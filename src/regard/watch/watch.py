@@ -1,9 +1,10 @@
 """`watch`: the attention of a running model."""
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -55,7 +56,8 @@ def watch(
         values: whether to keep values too, as `call.value`. No matrix needs them.
 
     Raises:
-        TypeError: model is no module, or keep is neither a word nor reductions.
+        TypeError: model is no module, keep is neither a word nor reductions, or where is neither a
+            path, a number nor a function.
         ValueError: keep is an unknown word, or where names no module of the model.
         RuntimeError: no attention was seen. The message lists likely reasons.
 
@@ -66,8 +68,19 @@ def watch(
     >>> seen[0].matrix
     AttentionMatrix(2 batch × 4 heads × 10 queries × 10 keys, float32, everyone())
     """
+    if isinstance(where, Iterator):
+        # The block may be entered again.
+        where = list(where)
     return Block(
-        _watching(model, where=where, keep=keep, check=check, offload=offload, values=values)
+        partial(
+            _watching,
+            model,
+            where=where,
+            keep=keep,
+            check=check,
+            offload=offload,
+            values=values,
+        )
     )
 
 
@@ -146,7 +159,13 @@ def _wanted(where: Where | Iterable[str | int] | None) -> Callable[[str, nn.Modu
         return lambda name, module: True
     if callable(where):
         return where
-    chosen = [where] if isinstance(where, str | int) else list(where)
+    chosen = list(where) if isinstance(where, Iterable) and not isinstance(where, str) else [where]
+    for one in chosen:
+        if isinstance(one, bool) or not isinstance(one, str | int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                "where must be a module's path, a layer's number, a list of these, or a function "
+                f"of a path and its module, got {one!r}"
+            )
 
     def wanted(name: str, module: nn.Module) -> bool:
         parts = name.split(".")

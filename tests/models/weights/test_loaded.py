@@ -100,3 +100,38 @@ def test_other_models_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=f"^model must be one of transformers' {message}$"):
         kind.from_transformers(make())
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama tied"])
+def test_tied_in_the_config_and_not_in_the_weights(name: str) -> None:
+    """As after a head was trained apart: what the weights say counts."""
+    kind, make = KINDS[name]
+    theirs = make().eval()
+    head = theirs.get_output_embeddings()
+    head.weight = nn.Parameter(
+        torch.randn(head.weight.shape, generator=torch.Generator().manual_seed(0))
+    )
+    tokens = torch.arange(6)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(
+            kind.from_transformers(theirs)(tokens), theirs(tokens).logits, rtol=1e-4, atol=1e-4
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("llama", "model.layers.1.self_attn.q_proj"),
+        ("llama", "model.layers.0.mlp.down_proj"),
+        ("llama", "lm_head"),
+        ("gpt2", "lm_head"),
+    ],
+)
+def test_a_tensor_that_ours_has_not(name: str, path: str) -> None:
+    kind, make = KINDS[name]
+    theirs = make()
+    linear = theirs.get_submodule(path)
+    linear.bias = nn.Parameter(torch.ones(linear.weight.shape[0]))
+    rule = rf'^the model has a tensor "{path}.bias", and ours has none like it$'
+    with pytest.raises(ValueError, match=rule):
+        kind.from_transformers(theirs)

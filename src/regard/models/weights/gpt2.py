@@ -4,7 +4,15 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.models.weights.loaded import ACTIVATIONS, Read, choice, only, renamed, with_biases
+from regard.models.weights.loaded import (
+    ACTIVATIONS,
+    Read,
+    choice,
+    is_tied,
+    only,
+    renamed,
+    with_biases,
+)
 
 
 def gpt2(model: Any) -> Read:
@@ -33,7 +41,7 @@ def gpt2(model: Any) -> Read:
         ),
     }
     weights = model.state_dict()
-    found = renamed(weights, names, config.n_layer)
+    found = renamed(weights, names, config.n_layer, apart=(".attn.c_attn.",))
     for layer in range(config.n_layer):
         # Queries, keys and values come out of one matrix.
         for kind in ("weight", "bias"):
@@ -54,7 +62,7 @@ def gpt2(model: Any) -> Read:
         "num_positions": config.n_positions,
         "norm_eps": config.layer_norm_epsilon,
         "activation": choice(config, "activation_function", ACTIVATIONS),
-        "tied": config.tie_word_embeddings,
+        "tied": is_tied(model),
         "dropout": config.resid_pdrop,
         "attention_dropout": config.attn_pdrop,
     }

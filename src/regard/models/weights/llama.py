@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from regard.models.weights.loaded import Read, choice, only, renamed, with_biases
+from regard.models.weights.loaded import Read, choice, is_tied, only, renamed, with_biases
 from regard.positions import Rotary
 
 
@@ -52,7 +52,7 @@ def llama(model: Any) -> Read:
         "norm_eps": config.rms_norm_eps,
         "activation": choice(config, "hidden_act", {"silu": "swiglu", "gelu": "geglu"}),
         "bias": config.attention_bias,
-        "tied": config.tie_word_embeddings,
+        "tied": is_tied(model),
         "attention_dropout": config.attention_dropout,
     }
     return Read(arguments, renamed(model.state_dict(), names, config.num_hidden_layers))

@@ -1,8 +1,10 @@
 """From a model of transformers to one of ours."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -49,27 +51,52 @@ def loaded(
 
 
 def renamed(
-    weights: Mapping[str, Tensor], names: Mapping[str, str], num_layers: int
+    weights: Mapping[str, Tensor],
+    names: Mapping[str, str],
+    num_layers: int,
+    *,
+    apart: tuple[str, ...] = (),
 ) -> dict[str, Tensor]:
-    """Return tensors under our names.
+    """Return tensors under our names, and make sure that no tensor of a layer is left over.
 
     Args:
         weights: a state dict.
         names: ours to theirs. A name with `{}` stands for that of every layer, where the number of
             the layer takes its place.
         num_layers: the number of layers.
+        apart: parts of the names of tensors that are read apart.
 
     Raises:
-        ValueError: there is no such tensor.
+        ValueError: there is no such tensor, or one that ours has not, such as a bias or an adapter.
     """
     found: dict[str, Tensor] = {}
+    left = {name for name in weights if _OF_A_LAYER.search(name)}
+    left -= {name for name in left for part in apart if part in name}
     for ours, theirs in names.items():
         for layer in range(num_layers if "{}" in ours else 1):
             there = theirs.format(layer)
             if there not in weights:
                 raise ValueError(f'the model must have a tensor "{there}", and has none')
             found[ours.format(layer)] = weights[there]
+            left.discard(there)
+    if left:
+        raise ValueError(f'the model has a tensor "{min(left)}", and ours has none like it')
     return found
+
+
+_OF_A_LAYER = re.compile(r"\.\d+\.|^lm_head\.")
+
+
+def is_tied(model: Any) -> bool:
+    """Say whether a model embeds tokens by the very numbers by which it scores them.
+
+    The config alone does not tell: weights may have been changed, or loaded apart.
+    """
+    scoring = model.get_output_embeddings()
+    if not model.config.tie_word_embeddings or scoring is None:
+        return False
+    embedding, head = model.get_input_embeddings().weight, scoring.weight
+    return embedding is head or (not head.is_meta and torch.equal(embedding, head))
 
 
 def with_biases(names: Mapping[str, str], *, biases: bool = True) -> dict[str, str]:
