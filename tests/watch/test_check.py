@@ -91,8 +91,7 @@ class TestCheck:
         model = made(ZOO["Llama"], register(attention))
         with regard.watch(model) as seen, torch.no_grad():
             model(**ZOO["Llama"].inputs("none"))
-        assert [row[-1] for row in rows(seen)[1:]] == ["own weights"] * 2
-        assert [call.check.passed for call in seen] == [None] * 2
+        assert [call.check.passed for call in seen] == [True] * 2
         for call, expected in zip(seen, written, strict=True):
             assert torch.equal(call.matrix.dense(), expected)
             assert (call.heads, call.queries, call.keys) == (4, LENGTH, LENGTH)
@@ -106,14 +105,28 @@ class TestCheck:
             model(**ZOO["Llama"].inputs("none"))
         assert [row[-1] for row in rows(seen)[1:]] == ["—"] * 2
         assert [call.check.passed for call in seen] == [None] * 2
-        seen.verify()
+        rule = (
+            r"^2 of 2 calls were not compared with what their kernel returned, the first is call 0 "
+            r"\(layers.0.self_attn\): watch the model with check=True, which is the default$"
+        )
+        with pytest.raises(RuntimeError, match=rule):
+            seen.verify()
 
     def test_dropout_is_not_compared(self) -> None:
-        kernel = Kernel(lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5))
+        def attend(x: Tensor, share: float) -> Tensor:
+            return F.scaled_dot_product_attention(x, x, x, dropout_p=share)
+
+        kernel = Kernel(attend)
         with regard.watch(kernel) as seen:
-            kernel(random(1, 2, 9, 4))
+            kernel(random(1, 2, 9, 4), 0.5)
+            kernel(random(1, 2, 9, 4), 0.0)
         assert rows(seen)[1][-1] == "dropout"
-        seen.verify()
+        assert seen[1].check.passed
+        rule = (
+            r"^1 of 2 calls were not compared .*call 0 .*: dropout .*, call model.eval\(\) first$"
+        )
+        with pytest.raises(RuntimeError, match=rule):
+            seen.verify()
 
     @pytest.mark.parametrize("padding", ["none", "left", "right"])
     @pytest.mark.parametrize(

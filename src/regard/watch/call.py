@@ -36,6 +36,8 @@ class Call:
         check: how far the kernel's output is from A @ V.
         results: what each reduction of `keep` found, if there were any.
         problem: why nothing can be seen of it, if so.
+        heads_known: whether sequences and heads could be told apart in weights that a model wrote
+            out itself. If not, `heads` is 1 and `batch` counts both.
         pattern: who may look at whom; None if it is known by its weights alone.
         held: what is kept of it: queries and keys, weights, or nothing.
     """
@@ -53,6 +55,7 @@ class Call:
     check: Check
     results: tuple[Any, ...] = ()
     problem: str = ""
+    heads_known: bool = True
     pattern: Pattern | None = None
     held: Held | HeldWeights | None = None
     _matrix: AttentionMatrix | None = field(default=None, init=False, repr=False)
@@ -75,6 +78,10 @@ class Call:
         with torch.autocast(self.matrix.device.type, enabled=False):
             self.results = self.matrix.summarize(*reductions, progress=False)
         self.held = self._matrix = None
+
+    def let_go(self, problem: str) -> None:
+        """Let go what was kept, because of a problem."""
+        self.problem, self.held, self._matrix, self.results = problem, None, None, ()
 
     @property
     def query(self) -> Float[Tensor, "batch heads queries key_dim"]:
@@ -125,14 +132,18 @@ class Call:
             raise Overwritten(f"{self}: {error}") from None
         return held
 
+    @property
+    def heads_as_text(self) -> str:
+        """The number of heads, and that of key heads if it is another; "?" if it is not known."""
+        if not self.heads_known:
+            return "?"
+        return str(self.heads) if self.heads == self.key_heads else f"{self.heads}/{self.key_heads}"
+
     def __str__(self) -> str:
         return f"call {self.index} ({self.module or 'the model'})"
 
     def __repr__(self) -> str:
-        heads = (
-            f"{self.heads}" if self.heads == self.key_heads else f"{self.heads}/{self.key_heads}"
-        )
         return (
-            f"Call({self.index}, {self.module!r}, {self.looks}, {heads} heads, "
+            f"Call({self.index}, {self.module!r}, {self.looks}, {self.heads_as_text} heads, "
             f"{self.queries} × {self.keys}, {self.kernel}, {self.check})"
         )

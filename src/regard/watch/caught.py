@@ -1,6 +1,6 @@
 """A call of attention as it was caught, not yet understood."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from regard.patterns import Pattern
 from regard.positions import Bias
+from regard.watch.places import Frame
+from regard.watch.product import Product
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -78,6 +80,20 @@ class Catcher(Protocol):
         """
         ...
 
-    def catch_weights(self, weights: Float[Tensor, "batch heads queries keys"]) -> None:
-        """Take down weights that the running module has made by itself."""
+    @property
+    def running(self) -> Sequence[Frame]:
+        """The modules that are running, the innermost last."""
+        ...
+
+    def catch_product(self, product: Product, num_heads: int | None) -> None:
+        """Take down weights that the running module has made by itself, and multiplied.
+
+        Args:
+            product: the weights, what they were multiplied with, and what came out.
+            num_heads: how many heads there are, if that is known.
+        """
+        ...
+
+    def catch_lost(self, frame: Frame, reason: str) -> None:
+        """Take down that a module may have computed attention that can't be looked into."""
         ...

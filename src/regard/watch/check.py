@@ -28,11 +28,13 @@ class Check:
             added up; None if nothing was compared. A tensor, so that a GPU need not be waited for.
         tolerance: the largest that rounding explains.
         note: what is there to say instead of a difference.
+        reason: why nothing was compared, and what to do about it.
     """
 
     measured: Float[Tensor, ""] | None
     tolerance: float = 0.0
     note: str = ""
+    reason: str = ""
 
     @cached_property
     def gap(self) -> float | None:
@@ -51,11 +53,21 @@ class Check:
         return None if self.gap is None else self.gap <= self.tolerance
 
     def __str__(self) -> str:
-        if self.gap is None:
+        if self.note:
             return self.note
         if self.is_nan:
             return "✗ NaN"
         return f"{'✓' if self.passed else '✗'} {self.gap:.0e}"
+
+
+NOT_ASKED_FOR = Check(
+    None, note="—", reason="watch the model with check=True, which is the default"
+)
+DROPOUT = Check(
+    None, note="dropout", reason="dropout changed their outputs, call model.eval() first"
+)
+EMPTY = Check(torch.tensor(0.0), note="empty")
+"""There is nothing in the output that could differ."""
 
 
 def tolerance(dtype: torch.dtype) -> float:
@@ -77,24 +89,62 @@ def checked(caught: Caught, held: Held, index: int) -> Check:
         index: the number of the call. Others have other rows compared.
     """
     if caught.dropout > 0:
-        return Check(None, note="dropout")
+        return DROPOUT
     if not caught.output.numel() or not caught.key.shape[2]:
-        return Check(None, note="empty")
+        return EMPTY
     device = caught.query.device
     with torch.autocast(device.type, enabled=False):
         return _compared(caught, held, _sampled(caught.query.shape[2], index, device))
 
 
+@torch.no_grad()
+def checked_weights(
+    weights: Float[Tensor, "batch heads queries keys"],
+    value: Float[Tensor, "batch key_heads keys value_dim"],
+    output: Float[Tensor, "batch heads queries value_dim"],
+    index: int,
+    *,
+    dropped: bool,
+) -> Check:
+    """Compare some rows of weights that were written down with what came out.
+
+    Args:
+        weights: the weights.
+        value: what they were multiplied with.
+        output: what came out.
+        index: the number of the call. Others have other rows compared.
+        dropped: whether there was dropout.
+    """
+    if dropped:
+        return DROPOUT
+    if not output.numel() or not weights.shape[3]:
+        return EMPTY
+    with torch.autocast(weights.device.type, enabled=False):
+        rows = _sampled(weights.shape[2], index, weights.device)
+        chosen = weights[:, :, rows].to(torch.promote_types(weights.dtype, torch.float32))
+        gap = _gaps(chosen, value, output[:, :, rows]).max()
+    return Check(gap, tolerance(torch.promote_types(weights.dtype, output.dtype)))
+
+
 def _compared(caught: Caught, held: Held, rows: Tensor | slice) -> Check:
     weights, comparable = _rows(held, caught, rows)
-    value = caught.value.to(weights.dtype)
-    batch, heads, count, num_keys = weights.shape
-    grouped = weights.view(batch, value.shape[1], -1, num_keys)
-    expected = (grouped @ value).view(batch, heads, count, -1)
-    size = (grouped @ value.abs()).view(batch, heads, count, -1).amax(dim=-1)
-    given = caught.output[:, :, rows].to(weights.dtype)
-    gaps = (expected - given).abs().amax(dim=-1) / size.clamp(min=torch.finfo(size.dtype).tiny)
+    gaps = _gaps(weights, caught.value, caught.output[:, :, rows])
     return Check(gaps.where(comparable, 0.0).max(), tolerance(caught.output.dtype))
+
+
+def _gaps(
+    weights: Float[Tensor, "batch heads rows keys"],
+    value: Float[Tensor, "batch key_heads keys value_dim"],
+    output: Float[Tensor, "batch heads rows value_dim"],
+) -> Float[Tensor, "batch heads rows"]:
+    """Return how far rows of A @ V are from an output, relative to the values that are added up."""
+    value = value.to(weights.dtype)
+    batch, heads, count, num_keys = weights.shape
+    grouped = weights.reshape(batch, value.shape[1], -1, num_keys)
+    expected = (grouped @ value).view(batch, heads, count, -1)
+    size = (grouped.abs() @ value.abs()).view(batch, heads, count, -1).amax(dim=-1)
+    given = output.to(weights.dtype)
+    return (expected - given).abs().amax(dim=-1) / size.clamp(min=torch.finfo(size.dtype).tiny)
 
 
 def _sampled(num_queries: int, index: int, device: torch.device) -> Tensor | slice:

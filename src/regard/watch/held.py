@@ -170,6 +170,13 @@ def keep_bias(bias: Bias | None, keep_tensor: Callable[[Tensor], Tensor]) -> Bia
     if isinstance(bias, Given):
         return Given(keep_tensor(bias.values), bias.first_query)
     if isinstance(bias, nn.Module):
-        copied = copy.deepcopy(bias)
+        # Without the hooks by which somebody is told when it runs, and all that they lead to.
+        hooks = [
+            value
+            for part in bias.modules()
+            for name, value in vars(part).items()
+            if "hooks" in name and isinstance(value, dict)
+        ]
+        copied = copy.deepcopy(bias, {id(one): type(one)() for one in hooks})
         return copied.to(keep_tensor(bias.tensors[0]).device) if bias.tensors else copied
     return bias

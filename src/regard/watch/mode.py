@@ -15,8 +15,10 @@ from regard.attention import attend, attend_with_lse
 from regard.patterns import Pattern, causal
 from regard.positions import Bias
 from regard.watch.caught import Catcher, Caught
+from regard.watch.functions import FOLLOWED
 from regard.watch.internals import modes
-from regard.watch.written import FOLLOWED, SOFTMAX, Written
+from regard.watch.product import Product
+from regard.watch.softmax import WATCHED, SoftmaxTracker
 
 
 def _has_torch_function(tensors: Sequence[Tensor | None]) -> bool:
@@ -46,14 +48,16 @@ class Mode(TorchFunctionMode):
     def __init__(self, catcher: Catcher) -> None:
         super().__init__()
         self._catcher = catcher
-        self._written = Written(self._write_down)
+        self._tracker = SoftmaxTracker(
+            lambda: catcher.running, self._multiplied, catcher.catch_lost
+        )
         self._num_heads: int | None = None
         self._watched: dict[Any, Callable[..., Any]] = {
             F.scaled_dot_product_attention: self._scaled_dot_product_attention,
             F.multi_head_attention_forward: self._multi_head_attention,
             attend: self._attend,
             attend_with_lse: self._attend,
-            **dict.fromkeys(SOFTMAX, self._written.begin),
+            **dict.fromkeys(WATCHED, self._tracker.run),
         }
 
     def __torch_function__(
@@ -61,17 +65,21 @@ class Mode(TorchFunctionMode):
     ) -> Any:
         options: Mapping[str, Any] = kwargs or {}
         if func not in self._watched:
-            if self._written.pending and func in FOLLOWED:
-                return self._written.follow(func, args, options)
+            if self._tracker.pending and func in FOLLOWED:
+                return self._tracker.run(func, args, options)
             return func(*args, **options)
         # torch.compile follows this line into the function, and leaves the others out.
         if torch.compiler.is_compiling() or not self._catcher.looks:
             return func(*args, **options)
         return self._watched[func](func, args, options)
 
+    def end(self, *, all_of_them: bool) -> None:
+        """Tell of softmaxes that were not followed; see `SoftmaxTracker.end`."""
+        self._tracker.end(all_of_them=all_of_them)
+
     def forget(self) -> None:
         """Let go what was remembered of the latest call."""
-        self._written.forget()
+        self._tracker.forget()
 
     def _scaled_dot_product_attention(
         self, func: Any, args: Sequence[Any], options: Mapping[str, Any]
@@ -103,12 +111,8 @@ class Mode(TorchFunctionMode):
             for mode, number in zip(watching, before, strict=True):
                 mode._num_heads, mode._catcher.cross = number, None
 
-    def _write_down(self, weights: Tensor) -> None:
-        shape = weights.shape
-        batch_and_heads = (-1, 1) if len(shape) < 4 else (-1, shape[-3])
-        if len(shape) == 3 and self._num_heads is not None:
-            batch_and_heads = (-1, self._num_heads)
-        self._catcher.catch_weights(weights.reshape(*batch_and_heads, *shape[-2:]))
+    def _multiplied(self, product: Product) -> None:
+        self._catcher.catch_product(product, self._num_heads)
 
 
 def _memory(tensor: Tensor) -> tuple[object, ...]:

@@ -58,28 +58,25 @@ class Seen(Sequence[Call]):
         )
 
     def verify(self) -> None:
-        """Make sure that what was seen is what was computed.
+        """Make sure that what was seen is what was computed: every call, or it raises.
 
         Raises:
             RuntimeError: A @ V is not what the kernel returned, a call gave NaN, or one was not
-                understood. The message names the module.
+                understood or not compared. The message names the module, and how many others there
+                are.
         """
         wrong = [call for call in self._calls if table.failed(call)]
-        if not wrong:
-            return
-        first = wrong[0]
-        gap = first.check.gap
-        if first.problem:
-            reason = f"was not understood: {first.problem}"
-        elif first.check.is_nan:
-            reason = "returned NaN in a row that was compared"
-        else:
-            reason = (
-                f"returned something else than A @ V: they differ by {gap:.1e} of the values' size,"
-                f" where rounding explains {first.check.tolerance:.0e}"
+        if wrong:
+            first, more = wrong[0], len(wrong) - 1
+            others = f"; {more} other calls are wrong too" if more else ""
+            raise RuntimeError(f"{first}, computed by {first.kernel}, {_fault(first)}{others}")
+        unknown = [call for call in self._calls if call.check.passed is None]
+        if unknown:
+            reasons = ", ".join(dict.fromkeys(call.check.reason for call in unknown))
+            raise RuntimeError(
+                f"{len(unknown)} of {len(self._calls)} calls were not compared with what their "
+                f"kernel returned, the first is {unknown[0]}: {reasons}"
             )
-        more = f"; {len(wrong) - 1} other calls are wrong too" if len(wrong) > 1 else ""
-        raise RuntimeError(f"{first}, computed by {first.kernel}, {reason}{more}")
 
     def stitched(self) -> "Seen":
         """Join the calls of a text that was generated with a cache, prompt and steps together.
@@ -100,3 +97,15 @@ class Seen(Sequence[Call]):
 
     def _repr_html_(self) -> str:
         return table.as_html(self._calls)
+
+
+def _fault(call: Call) -> str:
+    """Say what is wrong with a call."""
+    if call.problem:
+        return f"was not understood: {call.problem}"
+    if call.check.is_nan:
+        return "returned NaN in a row that was compared"
+    return (
+        f"returned something else than A @ V: they differ by {call.check.gap:.1e} of the values' "
+        f"size, where rounding explains {call.check.tolerance:.0e}"
+    )

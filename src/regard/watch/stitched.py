@@ -256,9 +256,9 @@ def _spans(held: Held, known: dict[tuple[object, ...], Spans]) -> Spans | None:
 
 
 def _worst(checks: Sequence[Check]) -> Check:
-    """Return the check that says most against a call."""
-    compared = [check for check in checks if check.measured is not None]
-    if not compared:
-        return checks[0]
-    measured = torch.stack([x.measured for x in compared if x.measured is not None]).max()
-    return Check(measured, compared[0].tolerance)
+    """Return the check that says most against a call: one that failed, or was not made."""
+    for wanted in (False, None):
+        for check in checks:
+            if check.passed is wanted:
+                return check
+    return max(checks, key=lambda check: check.gap or 0.0)

@@ -65,7 +65,6 @@ def _gap(count: int) -> tuple[str, ...]:
 
 
 def _cells(call: Call) -> tuple[str, ...]:
-    grouped = call.key_heads != call.heads
     pattern = "" if call.pattern is None else str(call.pattern)
     if isinstance(call.held, Held) and call.held.bias is not None:
         pattern += " + bias"
@@ -73,7 +72,7 @@ def _cells(call: Call) -> tuple[str, ...]:
         str(call.index),
         call.module or "(the model)",
         call.looks,
-        f"{call.heads} / {call.key_heads}" if grouped else str(call.heads),
+        call.heads_as_text.replace("/", " / "),
         f"{call.queries:,} × {call.keys:,}",
         pattern if len(pattern) <= _WIDEST else f"{pattern[: _WIDEST - 1]}…",
         call.kernel,

@@ -39,8 +39,9 @@ def watch(
     The model is not changed: its outputs are the same, and after the block nothing is left behind.
     It sees `scaled_dot_product_attention`, `flex_attention`, `attend`, `nn.MultiheadAttention`,
     whatever transformers calls its attention, and, in code that does without all of these, a
-    softmax that is multiplied with values. Of each call it compares a few rows of A @ V with what
-    the kernel returned.
+    softmax that is multiplied with values, whatever is done to it in between. Of each call it
+    compares a few rows of A @ V with what the kernel returned. What can't be looked into, such as
+    block-sparse attention, is a row of the table with the reason.
 
     Args:
         model: any module, from transformers or not. Only calls that are made while one of its
@@ -124,6 +125,8 @@ no attention was seen. Likely reasons:
 - `where` leaves out the modules that have attention
 - it has no attention, or one by a kernel of its own (flash_attn, xformers, Triton): switch it to
   PyTorch's, in transformers with model.set_attn_implementation("sdpa")
+- its attention is no softmax that is multiplied with values: by hashing (Reformer, YOSO), by
+  correlation (Autoformer), linear or sampled
 - it was exported or compiled ahead of time: watch the original"""
 
 

@@ -1,7 +1,7 @@
 """What happens while a model is watched: calls are caught, understood, checked and kept."""
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,17 +20,17 @@ from regard.positions.joined import joined
 from regard.watch import interface
 from regard.watch.call import Call
 from regard.watch.caught import Caught
-from regard.watch.check import Check, checked
+from regard.watch.check import NOT_ASKED_FOR, Check, checked, checked_weights
 from regard.watch.held import Held, HeldWeights, Room, keep, keep_bias
 from regard.watch.internals import is_backward, modes, unseen
 from regard.watch.masks import Masks, Sizes
 from regard.watch.mode import Mode
 from regard.watch.options import Options
-from regard.watch.places import Places
+from regard.watch.places import Frame, Places
+from regard.watch.product import Product
+from regard.watch.reading import InParts, read_axes
 
 _NO_SIZES = Sizes(0, 0, 0, 0)
-_NOT_ASKED_FOR = Check(None, note="—")
-_OWN_WEIGHTS = Check(None, note="own weights")
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Watcher:
     def __init__(self, model: nn.Module, calls: list[Call], options: Options) -> None:
         self.cross: bool | None = None
         self._calls, self._options = calls, options
-        self._places, self._masks = Places(model), Masks()
+        self._places, self._masks = Places(model, self._ended), Masks()
         self._latest: dict[str, Held] = {}
         self._biases: dict[nn.Module, tuple[list[int], Bias | None]] = {}
         self._quiet = self._num_runs = 0
@@ -89,6 +89,10 @@ class Watcher:
         # In the backward pass, a model that saves memory computes its calls a second time.
         return not self._quiet and self._places.current is not None and not is_backward()
 
+    @property
+    def running(self) -> Sequence[Frame]:
+        return self._places.running
+
     @contextmanager
     def quiet(self) -> Generator[None]:
         self._quiet += 1
@@ -119,17 +123,49 @@ class Watcher:
             except Exception as error:  # noqa: BLE001
                 # Whatever it is: a model must not fail because somebody looks at it.
                 if caught is not None and caught.weights is not None:
-                    call = self._own(noted, caught.weights)
+                    call = self._own(noted, caught.weights, caught.value, caught.output)
                 else:
                     reason = str(error).split("\n")[0] or type(error).__name__
                     call = self._call(noted, problem=reason)
             self._add(call)
 
-    def catch_weights(self, weights: Tensor) -> None:
+    def catch_product(self, product: Product, num_heads: int | None) -> None:
         noted = self._noted("softmax", None)
-        if noted is not None:
-            with torch.no_grad(), unseen():
-                self._add(self._own(noted, weights))
+        if noted is None:
+            return
+        frame = self.running[-1]
+        with torch.no_grad(), unseen():
+            try:
+                read = read_axes(product, self.running, num_heads)
+                if frame.problem:
+                    return
+                call = self._own(noted, read.weights, read.value, read.output, product.dropped)
+                call.heads_known = read.heads_known
+                frame.calls.append(call)
+                self._add(call)
+            except InParts as error:
+                self._spoil(frame, str(error))
+            except Exception as error:  # noqa: BLE001
+                self._spoil(frame, str(error).split("\n")[0] or type(error).__name__)
+
+    def catch_lost(self, frame: Frame, reason: str) -> None:
+        self._spoil(frame, reason)
+
+    def _spoil(self, frame: Frame, reason: str) -> None:
+        """Say that what a module has computed can't be looked into, not even parts of it."""
+        name = self._places.name(frame.module)
+        if frame.problem or name is None or not self._options.wanted(name, frame.module):
+            return
+        frame.problem = reason
+        for call in frame.calls:
+            call.let_go(reason)
+        if not frame.calls:
+            self._calls.append(self._call(_Noted(name, "softmax", None), problem=reason))
+
+    def _ended(self, frame: Frame) -> None:
+        """Tell of what was not followed in a module that has ended."""
+        if not self._quiet:
+            self._mode.end(all_of_them=not self.running)
 
     def _add(self, call: Call) -> None:
         """Add a call to the others, and compute what is wanted of it."""
@@ -153,9 +189,9 @@ class Watcher:
 
     def _understood(self, noted: _Noted, caught: Caught) -> Call:
         held = self._held(noted, caught)
-        check = checked(caught, held, len(self._calls)) if self._options.check else _NOT_ASKED_FOR
+        check = checked(caught, held, len(self._calls)) if self._options.check else NOT_ASKED_FOR
         if caught.weights is not None and check.passed is False and not check.is_nan:
-            return self._own(noted, caught.weights)
+            return self._own(noted, caught.weights, caught.value, caught.output)
         if noted.cross is None:
             noted.cross = _is_cross(held)
         return self._call(
@@ -232,9 +268,14 @@ class Watcher:
             self._biases[bias] = latest
         return latest[1]
 
-    def _own(self, noted: _Noted, weights: Tensor) -> Call:
+    def _own(
+        self, noted: _Noted, weights: Tensor, value: Tensor, output: Tensor, dropped: bool = False
+    ) -> Call:
         """Return a call of which weights are known, because somebody wrote them down."""
         weights = weights.detach()
+        check = NOT_ASKED_FOR
+        if self._options.check:
+            check = checked_weights(weights, value, output, len(self._calls), dropped=dropped)
         if self._options.reductions is None:
             weights = self._keep_tensor(weights)
         return self._call(
@@ -242,7 +283,7 @@ class Watcher:
             sizes=Sizes(*weights.shape),
             key_heads=weights.shape[1],
             dtype=weights.dtype,
-            check=_OWN_WEIGHTS,
+            check=check,
             held=HeldWeights(weights),
         )
 
@@ -253,7 +294,7 @@ class Watcher:
         sizes: Sizes = _NO_SIZES,
         key_heads: int = 0,
         dtype: torch.dtype = torch.float32,
-        check: Check = _NOT_ASKED_FOR,
+        check: Check = NOT_ASKED_FOR,
         **more: Any,
     ) -> Call:
         return Call(

@@ -1,0 +1,255 @@
+"""Products of weights and values, whichever function computes them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+_MATMUL = {
+    torch.bmm,
+    torch.linalg.matmul,
+    torch.matmul,
+    torch.mm,
+    Tensor.__matmul__,
+    Tensor.bmm,
+    Tensor.matmul,
+    Tensor.mm,
+}
+_TURNED = {Tensor.__rmatmul__}
+_ADDS = {torch.addmm, torch.baddbmm, Tensor.addmm, Tensor.baddbmm}
+
+PRODUCTS = _MATMUL | _TURNED | _ADDS | {torch.einsum, F.linear}
+"""The functions that multiply two tensors."""
+
+_NAMES = ("input", "self", "other", "mat1", "mat2", "batch1", "batch2", "tensor", "weight")
+
+_APART = 1 << 24
+"""More keys than any softmax has."""
+
+_ROUNDING = 1e-2
+"""So far from 1 the sum of a row may be, in half precision too."""
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """Weights that were multiplied with values.
+
+    Attributes:
+        weights: [..., queries, keys].
+        value: [..., keys, dim], to be broadcast over the first axes.
+        output: [..., queries, dim].
+        dropped: whether dropout was applied to the weights before they were multiplied.
+        softmax_shape: the shape that the weights had when they were made, if it is known.
+    """
+
+    weights: Float[Tensor, "... queries keys"]
+    value: Float[Tensor, "... keys dim"]
+    output: Float[Tensor, "... queries dim"]
+    dropped: bool
+    softmax_shape: Sequence[int] | None = None
+
+    def sums_to_one(self) -> bool:
+        """Say whether each row of the weights sums up to 1, or is zeros."""
+        sums = self.weights.float().sum(dim=-1)
+        return bool((((sums - 1).abs() <= _ROUNDING) | (sums == 0)).all())
+
+
+def operands(function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> list[Tensor]:
+    """Return the tensors that a function multiplies, in the order of its formula."""
+    given = [*arguments, *(options[name] for name in _NAMES if name in options)]
+    if function is torch.einsum:
+        given = [one for x in given[1:] for one in (x if isinstance(x, list | tuple) else [x])]
+    tensors = [one for one in given if isinstance(one, Tensor)]
+    if function in _ADDS:
+        tensors = tensors[1:]
+    if function in _TURNED:
+        tensors = tensors[::-1]
+    return tensors if function is torch.einsum else tensors[:2]
+
+
+def read_product(
+    function: Any,
+    arguments: Sequence[Any],
+    options: Mapping[str, Any],
+    result: Tensor,
+    weights: Tensor,
+    clean: Tensor | None,
+    probe: Tensor | None,
+) -> Product | None:
+    """Say what a function has multiplied with weights.
+
+    Args:
+        function: one of `PRODUCTS`.
+        arguments: what it was given.
+        options: what it was given by name.
+        result: what it returned.
+        weights: those of its operands that are weights.
+        clean: the weights without dropout, if there was any.
+        probe: tells which axis the keys are on, if that is known; see `probe_of`.
+
+    Returns:
+        The product; None if it does not sum over the keys, or is of another kind.
+    """
+    factors = operands(function, arguments, options)
+    if len(factors) != 2:
+        return None
+    second = factors[1] is weights
+    value = factors[0 if second else 1]
+    mine = weights if clean is None else clean
+    dropped = clean is not None
+    if function is torch.einsum:
+        equation = arguments[0] if arguments else options["equation"]
+        if not isinstance(equation, str):
+            return None
+        return _einsum(equation, second, mine, value, result, probe, dropped)
+    if function in _ADDS:
+        added = next(x for x in (*arguments, *options.values()) if isinstance(x, Tensor))
+        result = result - options.get("beta", 1) * added
+        if options.get("alpha", 1) not in (0, 1):
+            result = result / options["alpha"]
+    if function is F.linear:
+        # Its second operand lies the other way round, and something may be added.
+        bias = options.get("bias", arguments[2] if len(arguments) > 2 else None)
+        result = result if bias is None else result - bias
+        value, mine, probe = (
+            (value, mine.mT, None if probe is None else probe.mT)
+            if second
+            else (value.mT, mine, probe)
+        )
+    return _matmul(second, mine, value, result, probe, dropped)
+
+
+def _matmul(
+    second: bool,
+    weights: Tensor,
+    value: Tensor,
+    result: Tensor,
+    probe: Tensor | None,
+    dropped: bool,
+) -> Product | None:
+    if min(weights.dim(), value.dim()) < 1 or weights.dim() < 2:
+        return None
+    keys = -2 if second else -1
+    if not _is_key_axis(probe, keys):
+        return None
+    if value.dim() == 1:
+        # One number for each key.
+        value = value[None] if second else value[:, None]
+        result = result[..., None, :] if second else result[..., None]
+    if second:
+        weights, value, result = weights.mT, value.mT, result.mT
+    return Product(weights, value, result, dropped)
+
+
+def _einsum(
+    equation: str,
+    second: bool,
+    weights: Tensor,
+    value: Tensor,
+    result: Tensor,
+    probe: Tensor | None,
+    dropped: bool,
+) -> Product | None:
+    """Read a product from the letters of its axes."""
+    left, arrow, out = equation.replace(" ", "").partition("->")
+    inputs = left.split(",")
+    if not arrow or len(inputs) != 2 or ("..." in equation and "..." not in out):
+        return None
+    mine, theirs = inputs[::-1] if second else inputs
+    mine, theirs = (
+        _spelled(letters, tensor.dim()) for letters, tensor in ((mine, weights), (theirs, value))
+    )
+    out = _spelled(out, result.dim())
+    if any(len(set(letters)) < len(letters) for letters in (mine, theirs, out)):
+        return None
+    keys = [x for x in mine if x in theirs and x not in out]
+    queries = [x for x in mine if x in out and x not in theirs]
+    shared = [x for x in out if x in mine and x in theirs]
+    features = [x for x in theirs if x in out and x not in mine]
+    known = {*keys, *queries, *shared, *features}
+    if not keys or {*mine, *theirs, *out} - known:
+        return None
+    if len(keys) == 1 and not _is_key_axis(probe, mine.index(keys[0])):
+        return None
+
+    def arranged(tensor: Tensor, letters: list[str], *groups: list[str]) -> Tensor:
+        order = [letters.index(x) for group in (shared, *groups) for x in group]
+        moved = tensor.permute(order)
+        sizes = [tensor.shape[letters.index(x)] for x in shared]
+        for group in groups:
+            size = 1
+            for x in group:
+                size *= tensor.shape[letters.index(x)]
+            sizes.append(size)
+        return moved.reshape(sizes)
+
+    return Product(
+        arranged(weights, mine, queries, keys),
+        arranged(value, theirs, keys, features),
+        arranged(result, out, queries, features),
+        dropped,
+    )
+
+
+def _spelled(letters: str, num_axes: int) -> list[str]:
+    """Return a letter for each axis; those of an ellipsis are numbered from the right."""
+    if "..." not in letters:
+        return list(letters)
+    before, _, after = letters.partition("...")
+    missing = num_axes - len(before) - len(after)
+    return [*before, *(str(-number) for number in range(missing, 0, -1)), *after]
+
+
+def read_sum(
+    weights: Tensor,
+    value: Tensor,
+    product: Tensor,
+    arguments: Sequence[Any],
+    options: Mapping[str, Any],
+    result: Tensor,
+) -> Product | None:
+    """Read weights times values, multiplied number by number, and summed over the keys.
+
+    Args:
+        weights: [..., keys, 1].
+        value: what they were multiplied with, to be broadcast to [..., keys, dim].
+        product: the product, [..., keys, dim].
+        arguments: what the sum was given.
+        options: what it was given by name.
+        result: the sum, [..., dim].
+    """
+    axis = options.get("dim", arguments[1] if len(arguments) > 1 else None)
+    keepdim = options.get("keepdim", arguments[2] if len(arguments) > 2 else False)
+    axis = axis[0] if isinstance(axis, list | tuple) and len(axis) == 1 else axis
+    if not isinstance(axis, int) or axis % product.dim() != product.dim() - 2:
+        return None
+    rows = weights.expand(*product.shape[:-1], 1).squeeze(-1)
+    output = result.squeeze(-2) if keepdim else result
+    value = value[(None,) * (product.dim() - value.dim())]
+    if product.dim() > 2 and value.shape[-3] == 1 < product.shape[-3]:
+        # All rows are of the same values: these are queries.
+        return Product(rows, value.squeeze(-3), output, dropped=False)
+    return Product(rows[..., None, :], value, output[..., None, :], dropped=False)
+
+
+def _is_key_axis(probe: Tensor | None, axis: int) -> bool:
+    """Say whether an axis is that of the keys, as far as that is known."""
+    return probe is None or probe.shape[axis] == 1 or probe.stride(axis) % _APART != 0
+
+
+def probe_of(shape: Sequence[int], key_axis: int) -> Tensor:
+    """Return a probe: a tensor without memory whose strides tell which axis the keys are on.
+
+    Those of all other axes are multiples of a large number, however the tensor is turned, sliced,
+    or viewed in another shape.
+    """
+    sizes = list(shape)
+    num_keys = sizes.pop(key_axis)
+    others = torch.empty(sizes, device="meta").stride()
+    strides = [*(_APART * step for step in others), 1]
+    probe = torch.empty_strided([*sizes, num_keys], strides, device="meta")
+    return probe.movedim(-1, key_axis)

@@ -1,0 +1,380 @@
+"""Attention that is written out: a softmax, followed until it is multiplied with values.
+
+Weights are followed from function to function of torch: through changes of shape, elementwise
+changes and dropout, until a product sums over their keys. What is multiplied there are the weights,
+whatever was done to them on the way. Beside them goes a probe, a tensor of the same shape without
+memory, whose strides tell which axis the keys are on.
+"""
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.watch.functions import (
+    BEGINS,
+    COPIES,
+    DROPOUT,
+    EXP,
+    GATHERS,
+    IN_PLACE,
+    LOG_SOFTMAX,
+    MULTIPLIES,
+    SHAPES,
+    SUMS,
+)
+from regard.watch.places import Frame
+from regard.watch.product import PRODUCTS, Product, operands, probe_of, read_product, read_sum
+
+WATCHED = BEGINS | PRODUCTS
+"""The functions that weights may begin with, and that they are multiplied by."""
+
+
+@dataclass(eq=False)
+class _Start:
+    """A function that weights may begin with.
+
+    Attributes:
+        function: "softmax", "log_softmax" or "exp".
+        shape: the shape of what it returned.
+        frame: the module that was running.
+        scored: whether its scores may be products of queries and keys, so that it must be told of
+            if it can't be followed.
+        followed: how many weights that began with it were multiplied together, at most; 0 if none.
+        alive: how many tensors there are of it.
+    """
+
+    function: str
+    shape: torch.Size
+    frame: Frame
+    scored: bool
+    followed: int = 0
+    alive: int = 0
+
+
+@dataclass(eq=False)
+class _Weights:
+    """A tensor on its way from a softmax to a product.
+
+    Attributes:
+        starts: what it began with.
+        clean: the same without dropout, if there was any.
+        probe: tells which axis the keys are on; None if that can't be told. See `probe_of`.
+        factor: what it was multiplied with, if it is weights times values, not summed up yet, and
+            itself before that.
+        logarithm: whether it is the logarithm of weights.
+    """
+
+    starts: frozenset[_Start]
+    clean: Tensor | None
+    probe: Tensor | None
+    factor: tuple[Tensor, Tensor] | None = None
+    logarithm: bool = False
+
+
+class SoftmaxTracker:
+    """Follows softmaxes until they are multiplied with something.
+
+    Args:
+        running: returns the modules that are running, the innermost last.
+        found: is told of a product of weights and values.
+        lost: is told of a softmax that was not followed to a product.
+    """
+
+    def __init__(
+        self,
+        running: Callable[[], Sequence[Frame]],
+        found: Callable[[Product], None],
+        lost: Callable[[Frame, str], None],
+    ) -> None:
+        self._running, self._found, self._lost = running, found, lost
+        self._tracked: dict[int, tuple[weakref.ref[Tensor], _Weights]] = {}
+        self._starts: list[_Start] = []
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is a softmax to follow."""
+        return bool(self._tracked)
+
+    def run(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        """Run one of the functions that are watched."""
+        if function in PRODUCTS:
+            return self._multiply(function, arguments, options)
+        mine = self._weights_in(arguments, options) if self._tracked else []
+        if not mine:
+            result = function(*arguments, **options)
+            if function in BEGINS:
+                self._begin(function, arguments, options, result)
+            return result
+        return self._follow(function, arguments, options, mine)
+
+    def end(self, *, all_of_them: bool) -> None:
+        """Tell of softmaxes of which nothing is left, or of all that were not multiplied."""
+        for start in self._starts:
+            gone = all_of_them or not start.alive
+            if gone and start.scored and not start.followed:
+                sizes = " × ".join(map(str, start.shape))
+                reason = f"a {start.function} of {sizes} was not followed to a product with values"
+                self._lost(start.frame, reason)
+        self._starts = [] if all_of_them else [start for start in self._starts if start.alive]
+        if all_of_them:
+            self._tracked.clear()
+
+    def forget(self) -> None:
+        """Let everything go."""
+        self._tracked.clear()
+        self._starts.clear()
+
+    def _begin(
+        self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any], result: Any
+    ) -> None:
+        frame = self._running()[-1]
+        if not isinstance(result, Tensor) or result.dim() < 2 or not result.is_floating_point():
+            return
+        name = "exp" if function in EXP else "softmax"
+        axis: Any = -1
+        if name == "softmax":
+            name = "log_softmax" if function in LOG_SOFTMAX else name
+            axis = options.get("dim", arguments[1] if len(arguments) > 1 else None)
+            if not isinstance(axis, int):
+                return
+        elif not frame.scored:
+            # Most exponentials have nothing to do with attention.
+            return
+        scored = frame.scored and name == "softmax"
+        start = _Start(name, result.shape, frame, scored)
+        if name != "exp":
+            frame.scored = False
+        self._starts.append(start)
+        probe = probe_of(result.shape, axis)
+        logarithm = name == "log_softmax"
+        self._track(result, _Weights(frozenset([start]), None, probe, logarithm=logarithm))
+
+    def _track(self, tensor: Tensor, weights: _Weights) -> None:
+        number = id(tensor)
+        before = self._tracked.pop(number, None)
+        for start in weights.starts:
+            start.alive += 1
+        if before is not None:
+            self._release(before[1])
+
+        def gone(reference: weakref.ref[Tensor]) -> None:
+            entry = self._tracked.get(number)
+            if entry is not None and entry[0] is reference:
+                self._release(self._tracked.pop(number)[1])
+
+        self._tracked[number] = (weakref.ref(tensor, gone), weights)
+
+    @staticmethod
+    def _release(weights: _Weights) -> None:
+        for start in weights.starts:
+            start.alive -= 1
+
+    def _weights_in(
+        self, arguments: Sequence[Any], options: Mapping[str, Any]
+    ) -> list[tuple[Tensor, _Weights]]:
+        """Return the weights, under any name, among the arguments of a function."""
+        found: list[tuple[Tensor, _Weights]] = []
+        for one in _flat((*arguments, *options.values())):
+            entry = self._tracked.get(id(one))
+            if entry is not None and entry[0]() is one:
+                found.append((one, entry[1]))
+        return found
+
+    def _follow(
+        self,
+        function: Any,
+        arguments: Sequence[Any],
+        options: Mapping[str, Any],
+        mine: list[tuple[Tensor, _Weights]],
+    ) -> Any:
+        tensor, weights = mine[0]
+        if function in SUMS:
+            result = function(*arguments, **options)
+            if weights.factor is not None:
+                product = read_sum(*weights.factor, tensor, arguments, options, result)
+                self._multiplied(product, mine)
+            return result
+        if function in DROPOUT:
+            clean = weights.clean
+            if clean is None and _drops(arguments, options):
+                # In place, nothing else would be left of the weights.
+                clean = tensor.clone() if _is_in_place(arguments, options) else tensor
+            result = function(*arguments, **options)
+            self._track_all(result, _Weights(weights.starts, clean, weights.probe))
+            return result
+
+        if function in EXP and not weights.logarithm:
+            return function(*arguments, **options)
+        logarithm = weights.logarithm and function not in EXP
+        target = arguments[0] if arguments else None
+        clean = None
+        if any(one.clean is not None for _, one in mine):
+            clean = self._without_dropout(function, arguments, options)
+        result = function(*arguments, **options)
+        if function in IN_PLACE:
+            result_is: Any = target
+            probe = weights.probe if target is tensor else None
+        else:
+            result_is = result
+            probe = _moved(function, arguments, options, tensor, weights.probe, result)
+        starts = frozenset(start for _, one in mine for start in one.starts)
+        factor = None
+        if function in MULTIPLIES and isinstance(result, Tensor):
+            others = [x for x in arguments if isinstance(x, Tensor) and x is not tensor]
+            if len(mine) == 1 and others and _spreads(tensor, result):
+                factor = (tensor, others[0])
+        self._track_all(result_is, _Weights(starts, clean, probe, factor, logarithm), probe)
+        return result
+
+    def _without_dropout(
+        self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]
+    ) -> Any:
+        """Return what a function would return of weights that were not dropped."""
+
+        def clean(one: Any) -> Any:
+            if isinstance(one, list | tuple):
+                return type(one)(map(clean, one))
+            entry = self._tracked.get(id(one)) if isinstance(one, Tensor) else None
+            if entry is None or entry[0]() is not one or entry[1].clean is None:
+                return one
+            # In place, the function would write to what others read.
+            return entry[1].clean.clone() if function in IN_PLACE else entry[1].clean
+
+        arguments = [clean(one) for one in arguments]
+        result = function(*arguments, **{name: clean(one) for name, one in options.items()})
+        return arguments[0] if function in IN_PLACE else result
+
+    def _track_all(self, result: Any, weights: _Weights, probes: Any = None) -> None:
+        """Track what a function returned: a tensor or several."""
+        if isinstance(result, Tensor):
+            if result.is_floating_point() and result.dim() >= 2:
+                self._track(result, weights)
+        elif isinstance(result, list | tuple):
+            for number, part in enumerate(result):
+                clean = weights.clean[number] if weights.clean is not None else None
+                probe = probes[number] if probes is not None else None
+                kept = _Weights(weights.starts, clean, probe, logarithm=weights.logarithm)
+                self._track_all(part, kept)
+
+    def _multiply(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        mine = self._weights_in(arguments, options) if self._tracked else []
+        result = function(*arguments, **options)
+        if not isinstance(result, Tensor):
+            return result
+        if not mine:
+            factors = operands(function, arguments, options)
+            if len(factors) == 2 and not any(map(_is_parameter, factors)):
+                self._running()[-1].scored = True
+            return result
+        if function is F.linear and _is_parameter(operands(function, arguments, options)[1]):
+            # Heads are mixed by weights of the model.
+            (tensor, weights), *_ = mine
+            clean = None
+            if weights.clean is not None:
+                clean = self._without_dropout(function, arguments, options)
+            probe = weights.probe if result.shape == tensor.shape else None
+            self._track_all(result, _Weights(weights.starts, clean, probe))
+            return result
+        if len(mine) > 1:
+            # Weights of weights: what they are multiplied with will tell.
+            starts = frozenset(start for _, one in mine for start in one.starts)
+            self._track_all(result, _Weights(starts, None, None))
+            return result
+        (tensor, weights), *_ = mine
+        product = None
+        if not weights.logarithm:
+            product = read_product(
+                function, arguments, options, result, tensor, weights.clean, weights.probe
+            )
+        self._multiplied(product, mine)
+        return result
+
+    def _multiplied(self, product: Product | None, mine: list[tuple[Tensor, _Weights]]) -> None:
+        if product is None:
+            return
+        starts = {start for _, weights in mine for start in weights.starts}
+        if all(start.function == "exp" for start in starts) and not product.sums_to_one():
+            return
+        count = product.weights.numel()
+        before = max(start.followed for start in starts)
+        for start in starts:
+            start.followed = max(start.followed, count)
+        shapes = {start.shape for start in starts}
+        if not before:
+            shape = shapes.pop() if len(shapes) == 1 else None
+            self._found(replace(product, softmax_shape=shape))
+        elif min(before, count) < max(shape.numel() for shape in shapes):
+            (frame, *_) = (start.frame for start in starts)
+            sizes = " or ".join(" × ".join(map(str, shape)) for shape in shapes)
+            self._lost(frame, f"a softmax of {sizes} was multiplied with values in several parts")
+
+
+def _drops(arguments: Sequence[Any], options: Mapping[str, Any]) -> bool:
+    """Say whether dropout drops anything, from what it was given: input, p and training."""
+    share = options.get("p", arguments[1] if len(arguments) > 1 else 0.5)
+    trains = options.get(
+        "training", options.get("train", arguments[2] if len(arguments) > 2 else 1)
+    )
+    return bool(trains) and share > 0
+
+
+def _is_in_place(arguments: Sequence[Any], options: Mapping[str, Any]) -> bool:
+    return bool(options.get("inplace", arguments[3] if len(arguments) > 3 else False))
+
+
+def _flat(things: Iterable[Any]) -> Iterable[Any]:
+    for one in things:
+        if isinstance(one, list | tuple):
+            yield from _flat(one)
+        elif isinstance(one, Tensor):
+            yield one
+
+
+def _is_parameter(tensor: Any) -> bool:
+    """Say whether a tensor is what a model has learned, or a view of it."""
+    if isinstance(tensor, nn.Parameter):
+        return True
+    is_view = isinstance(tensor, Tensor) and not tensor.is_inference() and tensor._is_view()
+    return is_view and isinstance(tensor._base, nn.Parameter)
+
+
+def _moved(
+    function: Any,
+    arguments: Sequence[Any],
+    options: Mapping[str, Any],
+    tensor: Tensor,
+    probe: Tensor | None,
+    result: Any,
+) -> Any:
+    """Return the probe of what a function has returned, or several if those are several."""
+    if probe is None or function in GATHERS:
+        return None
+    if function in COPIES:
+        return probe
+    if function in SHAPES:
+        with_probe = [probe if one is tensor else one for one in arguments]
+        named = {name: probe if one is tensor else one for name, one in options.items()}
+        if any(
+            isinstance(one, Tensor) and one is not probe for one in (*with_probe, *named.values())
+        ):
+            # Indices that are tensors.
+            return None
+        moved = function(*with_probe, **named)
+        is_view = not isinstance(moved, Tensor) or moved._is_view() or moved is probe
+        return moved if is_view else None
+    if not isinstance(result, Tensor):
+        return None
+    try:
+        return probe.broadcast_to(result.shape)
+    except RuntimeError:
+        return None
+
+
+def _spreads(tensor: Tensor, result: Tensor) -> bool:
+    """Say whether weights were spread over the last axis, which values have and they have not."""
+    return tensor.shape[-1] == 1 < result.shape[-1] and result.dim() >= 3
