@@ -56,7 +56,7 @@ def read_axes(product: Product, running: Sequence[Frame], num_heads: int | None)
     given = _shapes(running)
     lengths = _lengths(given)
     heads = num_heads or (_num_heads(running[-1].module) if running else None)
-    first: tuple[int, ...] = tuple(output.shape[:-2])
+    first: Sequence[int] = output.shape[:-2]
     rows = weights.shape[-2]
     shared = value.dim() < 4 or value.shape[-3] == 1
     if len(first) == 2 and shared and heads == rows != first[1] and first[1] in lengths:
