@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
+from regard.attention import step
 from regard.attention.arguments import checked_call
 from regard.attention.plan import Plan, planned, run
 from regard.patterns import Pattern
@@ -67,6 +68,11 @@ def attend(
     if has_torch_function(arguments[:3]):
         return _overridden(attend, arguments, backend)
     plain = pattern is None or isinstance(pattern, Everyone | Causal)
+    usual = bias is None and not dropout and positions is None and backend == "auto"
+    if usual and not plain and not torch.compiler.is_compiling():
+        prepared = step.known(query, key, value, pattern, scale)
+        if prepared is not None:
+            return prepared(query, key, value)
     if not (plain and bias is None and backend in ("auto", "fused")):
         return _uncompiled(_attend)(arguments, False, backend)[0]
     return _attend(arguments, False, backend)[0]

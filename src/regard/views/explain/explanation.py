@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.arguments import default_scale
+from regard.attention.call import default_scale
 from regard.matrix import AttentionMatrix
 from regard.views.pieces import label, readable
 
