@@ -69,7 +69,9 @@ def steps() -> Iterator[Figure]:
     }
     for name, pattern in cases.items():
         for layers in (1, 24):
-            yield _generated(f"a token with {name}, {layers} layers", pattern, layers)
+            yield _generated(
+                f"a token with {name}, {layers} layer{'s' if layers > 1 else ''}", pattern, layers
+            )
 
 
 def _beside_a_mask(name: str, make: Callable[[], Pattern], length: int, dim: int = DIM) -> Figure:

@@ -73,7 +73,7 @@ def density(call: Call, lse: bool) -> float:
     if kernel_masks(call):
         return (call.num_keys + 1) / (2 * call.num_keys)
     step = None if lse else _step(call)
-    return 1.0 if step is None else (step.keys.stop - step.keys.start) / call.num_keys
+    return 1.0 if step is None else step.num_keys / call.num_keys
 
 
 def _step(call: Call) -> Step | None:

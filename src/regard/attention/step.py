@@ -7,7 +7,7 @@ follows from their shapes and from the pattern alone is therefore kept with the 
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -23,13 +23,13 @@ class Step(NamedTuple):
     """A call for a few queries.
 
     Attributes:
-        keys: from the first key to the last one that any of them may look at.
+        keys: those that any of them may look at, and perhaps some between them.
         mask: which of these each of them may look at; None if all may.
         scale: the factor on the scores.
         grouped: whether query heads share key heads.
     """
 
-    keys: slice
+    keys: slice | Int[Tensor, "some_keys"]
     mask: Bool[Tensor, "batch_or_1 1 queries some_keys"] | None
     scale: float
     grouped: bool
@@ -41,14 +41,25 @@ class Step(NamedTuple):
         value: Float[Tensor, "batch key_heads keys dim"],
     ) -> Float[Tensor, "batch heads queries dim"]:
         """Return the output of attention."""
+        if isinstance(self.keys, slice):
+            key, value = key[:, :, self.keys], value[:, :, self.keys]
+        else:
+            key, value = (tensor.index_select(2, self.keys) for tensor in (key, value))
         return scaled_dot_product_attention(
             query,
-            key[:, :, self.keys],
-            value[:, :, self.keys],
+            key,
+            value,
             attn_mask=self.mask,
             scale=self.scale,
             enable_gqa=self.grouped,
         )
+
+    @property
+    def num_keys(self) -> int:
+        """The number of keys that are read."""
+        if isinstance(self.keys, slice):
+            return self.keys.stop - self.keys.start
+        return len(self.keys)
 
 
 def prepared(call: Call) -> Step | None:

@@ -12,16 +12,20 @@ from regard.patterns.pattern import Pattern
 FEW = 16
 """Queries for which a mask is written down without a look at what blocks it leaves empty."""
 
+_WORTH_COPYING = 4
+"""How many times as many keys are passed over as are copied, for that to be quicker."""
+
 
 class Few(NamedTuple):
     """The keys that a few queries may look at.
 
     Attributes:
-        keys: from the first key to the last one that any of them may look at.
+        keys: from the first key to the last one that any of them may look at; where most of those
+            are looked at by none, the others one by one.
         mask: which of these each of them may look at; None if all may.
     """
 
-    keys: slice
+    keys: slice | Int[Tensor, "some_keys"]
     mask: Bool[Tensor, "batch_or_1 queries some_keys"] | None
 
 
@@ -38,7 +42,8 @@ def few(
         mask = _mask(pattern, first_position, num_queries, num_keys).to(device)
         seen = mask.flatten(0, 1).any(dim=0).nonzero()
         first, last = (int(seen[0]), int(seen[-1])) if len(seen) else (0, 0)
-        keys = slice(first, last + 1)
+        apart = 0 < len(seen) * _WORTH_COPYING <= last + 1 - first
+        keys = seen.flatten() if apart else slice(first, last + 1)
         mask = mask[..., keys]
         return Few(keys, None if bool(mask.all()) else mask)
 
