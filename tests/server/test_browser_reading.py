@@ -191,14 +191,26 @@ def test_everything_fits(viewing: Viewing, url: str, size: tuple[int, int]) -> N
         assert box["y"] + box["height"] <= height
     glass = view.page.locator(".glass").bounding_box()
     assert glass["height"] > 0.4 * height
+    hint = view.page.locator(".readout-token").first
+    assert hint.evaluate("hint => hint.scrollWidth <= hint.clientWidth")
+    view.page.mouse.move(*view.place(100, 400))
+    view.until(lambda: "query" in view.readout(), "the pair is read out")
+    # Both tokens can be read, whatever is around them; and the map is as large as it was.
+    for token in view.page.locator(".readout-token").all():
+        box, inside = token.bounding_box(), token.locator(".quoted").bounding_box()
+        assert inside["x"] + inside["width"] <= box["x"] + box["width"]
+    if width > 820:
+        assert view.page.locator(".glass").bounding_box() == glass
 
 
 def test_a_published_folder_needs_no_server(viewing: Viewing, book: Made, tmp_path: Path) -> None:
-    folder = publish(book.recording, tmp_path / "site", heads=["0.1"], depth=1, progress=False)
+    heads = ["0.1", "mean"]
+    folder = publish(book.recording, tmp_path / "site", heads=heads, depth=1, progress=False)
     with files_served(folder) as url:
         view = viewing.open(url)
         assert view.ask("map.look().heads") == [{"call": 0, "head": 1}]
         assert view.page.locator(".thumb:disabled").count() > 0
+        assert view.page.is_visible("[data-head=all]")
         view.page.mouse.click(*view.place(100, 400))
         view.page.wait_for_selector(".keys button")
         view.page.mouse.move(*view.place(100, 400))
