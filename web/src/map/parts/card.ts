@@ -312,7 +312,7 @@ export class MapCard {
 function meansOf(info: Info, { ref, call }: HeadFacts): string[] {
   if (ref.call !== "all") return [`${count(call.heads)} heads`];
   const heads = info.calls.reduce((sum, each) => sum + each.heads, 0);
-  const computed = "computed as you zoom in, which may take seconds";
+  const computed = "computed as you zoom in, which takes a while";
   return [`${count(heads)} heads`, ...(info.live ? [computed] : [])];
 }
 
