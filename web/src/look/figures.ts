@@ -3,6 +3,11 @@ export function weightInFigures(weight: number): string {
   return weight > 0 && weight < 0.0005 ? "<0.001" : weight.toFixed(3);
 }
 
+/** A score with two digits. */
+export function scoreInFigures(score: number): string {
+  return score.toFixed(2);
+}
+
 /** A share in percent. */
 export function percent(share: number): string {
   if (share > 0 && share < 0.005) return "< 1 %";
