@@ -4,7 +4,9 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,7 @@ from tests.small import BART, HIDDEN, SIZES
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
 
+ROOT = Path(__file__).parents[2]
 SENTENCE = "The animal didn't cross the street because it was too tired"
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "an", "apple", "a", "day", "is", "it", ".")
 VOCABULARY = {
@@ -161,8 +164,29 @@ def test_explain_a_real_model(bert: Path) -> None:
 def test_doctor_says_what_works() -> None:
     found = json.loads(regard("doctor", "--json")[0])
     assert found["versions"]["torch"] == torch.__version__
+    assert found["versions"]["zarr"] == metadata.version("zarr")
     for backend in ("reference", "fused", "blocks"):
         assert found["backends"][backend].startswith("works on")
+
+
+def test_doctor_lists_every_package_of_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(package: str) -> str:
+        raise metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    found = json.loads(regard("doctor", "--json")[0])["versions"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    for_users = set(re.findall(r"\w+", extras["all"][0])) - {"regard"} | {"progress"}
+    for extra in for_users:
+        for requirement in extras[extra]:
+            package = re.match(r"[\w-]+", requirement)[0]  # type: ignore[index]
+            if package != "regard":
+                assert found[package].startswith("not installed: pip install ")
+    assert found["zarr"] == 'not installed: pip install "regard[map]"'
+    assert found["pandas"] == 'not installed: pip install "regard[frame]"'
+    assert found["numpy"] == "not installed: pip install regard"
+    assert found["gguf"] == "not installed: pip install gguf"
 
 
 @pytest.mark.parametrize(
