@@ -24,6 +24,7 @@ from regard.views import page, steps
 from regard.views.explain import Explanation, explain_call, worked_example
 from regard.views.explain.explanation import vector
 from regard.views.explain.worked_example import ASKING, SENTENCE
+from regard.views.numbers import in_figures
 from regard.views.pieces import label, readable
 
 
@@ -147,7 +148,8 @@ def _print(found: Explanation, sentence: str, top: int) -> None:
     for place in found.strongest(top):
         weight = found.weights[place]
         cells = [found.tokens[place], vector(found.keys[place])]
-        cells += [f"{x[place]:.3f}" for x in (found.scores, found.scaled, found.weights)]
+        cells += [f"{x[place]:.3f}" for x in (found.scores, found.scaled)]
+        cells.append(in_figures(weight.item()))
         if found.values is not None:
             value = found.values[place]
             cells += [vector(value), vector(weight * value)]

@@ -23,6 +23,7 @@ from regard.cli.options import (
 from regard.cli.running import Run, layer_number, token_number, watched
 from regard.cli.saving import FIGURES, check_ending, save
 from regard.cli.telling import Telling, bar, telling_heads, telling_token
+from regard.views.numbers import in_figures
 from regard.views.pieces import label, readable
 from regard.watch import Call
 
@@ -167,7 +168,7 @@ def _keys(pieces: list[str], one: Telling, *, wide: bool) -> Text:
         style = "bold" if weight >= 0.2 else "" if weight >= 0.05 else "dim"
         if wide:
             text.append(f"{label(pieces[key]):<16}", style)
-            text.append(f"{key:>6}  {weight:.3f}  {bar(weight, 24)}\n")
+            text.append(f"{key:>6}  {in_figures(weight):>6}  {bar(weight, 24)}\n")
         else:
             text.append(f"{label(pieces[key])} ", style)
             text.append(f"{weight:.2f}   ", "cyan" if weight >= 0.05 else "dim")
