@@ -449,5 +449,9 @@ def test_what_does_not_fit(calls: list[Any], options: dict[str, Any], message: s
 
 
 def test_texts_that_are_too_long() -> None:
+    x = torch.zeros(1, 1, 32_001, 1)
+    matrix, tokens = regard.AttentionMatrix(x, x), ["a"] * 32_001
     with pytest.raises(ValueError, match="up to 32,000 tokens, got 32,001"):
-        regard.page([call_of(4)], ["a"] * 32_001)
+        regard.page(matrix, tokens)
+    said = facts(regard.page(matrix[..., -4:, -5:], tokens))
+    assert [text["name"] for text in said["texts"]] == ["text 31997–32000", "text 31996–32000"]

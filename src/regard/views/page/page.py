@@ -81,12 +81,10 @@ def page(
     Page('Attention': 1 layer, 3 tokens, ...)
     """
     check_positive(keep=keep, limit=limit)
-    found_calls = listed(calls)
-    texts = texts_of(tokens, source)
-    longest = max(len(text.pieces) for text in texts)
+    layers = layers_of(listed(calls), texts_of(tokens, source), batch)
+    longest = max(len(part.pieces) for layer in layers for part in (layer.queries, layer.keys))
     if longest > MOST_TOKENS:
         raise ValueError(f"a page shows up to {MOST_TOKENS:,} tokens, got {longest:,}")
-    layers = layers_of(found_calls, texts, batch)
     count = min(keep, 255)
     found = [
         heads_of(layer, batch, count=count, map_size=_MAP_SIZE)
