@@ -85,7 +85,9 @@ export class KeyTable {
     if (scene.direction === "to" && (!all || missing >= 0.005)) {
       const share = percent(missing);
       const words = all ? "not on these tokens" : "not in this file";
-      rows.push(footRow(words, this.page.weight_bits === 8 ? `about ${share}` : share));
+      // The sum of sixteen that are rounded is rounded more than each.
+      const rounded = this.page.weight_bits === 8 && /^\d/.test(share);
+      rows.push(footRow(rounded ? `${words}, about` : words, share));
     }
     return rows;
   }
