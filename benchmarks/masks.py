@@ -103,12 +103,12 @@ def _generated(name: str, pattern: Pattern, layers: int) -> Figure:
         ]
 
     def masked() -> list[Tensor]:
-        found: list[Tensor] = []
-        for n, k, v in caches:
-            row = mask[n - 1 : n, :n]
-            for _ in range(layers):
-                found.append(scaled_dot_product_attention(query, k, v, attn_mask=row))
-        return found
+        return [
+            scaled_dot_product_attention(query, k, v, attn_mask=row)
+            for n, k, v in caches
+            for row in [mask[n - 1 : n, :n]]
+            for _ in range(layers)
+        ]
 
     with torch.no_grad():
         torch.testing.assert_close(ours(), masked(), **CLOSE)

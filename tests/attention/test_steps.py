@@ -48,7 +48,8 @@ def test_steps_on_one_pattern_are_those_of_the_reference(
 
 
 def prepared(pattern: Pattern, inputs: list[torch.Tensor]) -> step.Step | None:
-    return step.known(*inputs, pattern, None)
+    query, key, value = inputs
+    return step.known(query, key, value, pattern, None)
 
 
 def test_a_step_is_prepared_by_the_first_layer() -> None:
@@ -86,8 +87,9 @@ def test_a_backend_that_is_named_prepares_nothing_for_others() -> None:
 def test_gradients_of_a_step() -> None:
     pattern = causal() & (window(before=5) | columns(every=8))
     inputs = [tensor.requires_grad_() for tensor in layer(2, 2, 40, 0, 2)]
-    for _ in range(2):
-        found = torch.autograd.grad(regard.attend(*inputs, pattern=pattern).sum(), inputs)
+    regard.attend(*inputs, pattern=pattern)
+    assert prepared(pattern, inputs) is not None
+    found = torch.autograd.grad(regard.attend(*inputs, pattern=pattern).sum(), inputs)
     whole = regard.attend(*inputs, pattern=pattern, backend="reference")
     expected = torch.autograd.grad(whole.sum(), inputs)
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
