@@ -49,7 +49,7 @@ def test_steps_on_one_pattern_are_those_of_the_reference(
 
 def prepared(pattern: Pattern, inputs: list[torch.Tensor]) -> step.Step | None:
     query, key, value = inputs
-    return step.known(query, key, value, pattern, None)
+    return step.known(query, key, value, pattern, None, None)
 
 
 def test_a_step_is_prepared_by_the_first_layer() -> None:
@@ -63,6 +63,17 @@ def test_a_step_is_prepared_by_the_first_layer() -> None:
     assert prepared(pattern, layer(1, 1, 51, 0, HEADS)) is None
     assert prepared(pattern, layer(2, 1, 50, 0, HEADS)) is None
     assert prepared(pattern, [tensor.float() for tensor in inputs]) is None
+
+
+def test_a_step_is_known_by_where_it_stands() -> None:
+    pattern = causal() & window(before=9)
+    query, key, value = inputs = layer(1, 1, 50, 1, HEADS)
+    regard.attend(*inputs, pattern=pattern, positions=49)
+    assert step.known(query, key, value, pattern, None, 49) is not None
+    for elsewhere in (48, 0, True, torch.tensor([49])):
+        assert step.known(query, key, value, pattern, None, elsewhere) is None
+    expected = regard.attend(*inputs, pattern=pattern, positions=20, backend="reference")
+    torch.testing.assert_close(regard.attend(*inputs, pattern=pattern, positions=20), expected)
 
 
 def test_keys_that_lie_far_apart_are_read_alone() -> None:

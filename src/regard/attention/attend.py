@@ -68,9 +68,9 @@ def attend(
     if has_torch_function(arguments[:3]):
         return _overridden(attend, arguments, backend)
     plain = pattern is None or isinstance(pattern, Everyone | Causal)
-    usual = bias is None and not dropout and positions is None and backend == "auto"
-    if usual and not plain and not torch.compiler.is_compiling():
-        prepared = step.known(query, key, value, pattern, scale)
+    usual = bias is None and not dropout and backend == "auto" and not plain
+    if usual and not torch.compiler.is_compiling():
+        prepared = step.known(query, key, value, pattern, scale, positions)
         if prepared is not None:
             return prepared(query, key, value)
     if not (plain and bias is None and backend in ("auto", "fused")):

@@ -89,12 +89,23 @@ def _name(query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> tup
     return "step", query.shape, key.shape, value.shape, query.dtype, query.device, scale
 
 
-def known(query: Tensor, key: Tensor, value: Tensor, pattern: object, scale: Any) -> Step | None:
+def known(
+    query: Tensor, key: Tensor, value: Tensor, pattern: object, scale: Any, positions: Any
+) -> Step | None:
     """Return the step of a call if it was prepared for an earlier one like it."""
     made = vars(pattern).get("_made") if isinstance(pattern, Pattern) else None
     if not made or not query.dtype == key.dtype == value.dtype:
+        return None
+    if positions is not None and not _is_last(positions, query, key):
         return None
     step = made.get(_name(query, key, value, scale))
     if step is None or not query.device == key.device == value.device:
         return None
     return None if torch.is_autocast_enabled(query.device.type) else step
+
+
+def _is_last(positions: object, query: Tensor, key: Tensor) -> bool:
+    """Say whether the first query stands where the last query is at the last key."""
+    if type(positions) is not int or not query.dim() == key.dim() == 4:
+        return False
+    return positions == key.shape[2] - query.shape[2]

@@ -18,6 +18,7 @@ LAYER_PATTERN = "regard_pattern"
 """The attribute in which a module keeps the pattern of its layer."""
 
 
+@torch.compiler.disable
 def attention(
     module: nn.Module,
     query: Tensor,

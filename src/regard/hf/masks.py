@@ -21,6 +21,7 @@ from regard.patterns import Pattern, causal, documents, everyone, padding, windo
 MaskFunction = Callable[[Any, Any, Any, Any], Any]
 
 
+@torch.compiler.disable
 def mask(
     batch_size: int,
     q_length: int,
