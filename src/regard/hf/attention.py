@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import attend, attend_with_lse
+from regard.attention.uncompiled import uncompiled
 from regard.hf.boolean_mask import BooleanMask, PatternMask
 from regard.patterns import Pattern, causal, given
 from regard.patterns.narrowed import narrowed
@@ -18,7 +19,7 @@ LAYER_PATTERN = "regard_pattern"
 """The attribute in which a module keeps the pattern of its layer."""
 
 
-@torch.compiler.disable
+@uncompiled
 def attention(
     module: nn.Module,
     query: Tensor,
