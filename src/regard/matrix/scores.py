@@ -40,6 +40,7 @@ class Scores:
         self.call = call = _countable(call)
         parts = [("query", call.query), ("key", call.key)]
         parts += [("bias", tensor) for tensor in (call.bias.tensors if call.bias else ())]
+        parts += [("mask", tensor) for leaf in call.pattern.leaves() for tensor in leaf.tensors]
         self._versions = Versions(parts)
         self.sinks = None if sinks is None else sinks.to(self.dtype)
         # A matrix that is made in inference mode may be looked at outside of it.

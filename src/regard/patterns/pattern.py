@@ -63,6 +63,11 @@ class Pattern(ABC):
         shape = torch.broadcast_tensors(batch, query.first, key.first)[0].shape
         return torch.full(shape, Cover.SOME, dtype=torch.int8, device=key.first.device)
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Tensors of somebody else that it reads: most patterns own what they read."""
+        return ()
+
     def dense(
         self, query_positions: Int[Tensor, "queries"], num_keys: int
     ) -> Bool[Tensor, "batch_or_1 queries keys"]:

@@ -20,6 +20,7 @@ from regard.patterns.given import Given
 from regard.positions.joined import joined
 from regard.watch.caught import Caught
 from regard.watch.listeners import Listeners
+from regard.watch.traced import Traced
 
 Modifier = Callable[..., Any]
 
@@ -35,11 +36,13 @@ class BlockPattern(Pattern):
 
     blocks: BlockMask
     first_query: int
+    _rule: Traced = field(init=False, repr=False)
     _some: Given = field(init=False, repr=False)
     _full: Given = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         blocks = self.blocks
+        object.__setattr__(self, "_rule", Traced(blocks.mask_mod, blocks.kv_indices.device))
         partly = _grid(blocks.kv_num_blocks, blocks.kv_indices)
         full = torch.zeros_like(partly)
         if blocks.full_kv_num_blocks is not None and blocks.full_kv_indices is not None:
@@ -53,6 +56,14 @@ class BlockPattern(Pattern):
         batch = self.blocks.shape[0]
         return None if batch == 1 else batch
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self._rule.tensors
+
+    def keep(self, keep_tensor: Callable[[Tensor], Tensor]) -> None:
+        """Read other tensors from now on; see `Traced.keep`."""
+        self._rule.keep(keep_tensor)
+
     def test(
         self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
     ) -> Bool[Tensor, "..."]:
@@ -61,7 +72,7 @@ class BlockPattern(Pattern):
         head = torch.zeros_like(batch)
         shape = torch.broadcast_shapes(batch.shape, query.shape, key.shape)
         row = query - self.first_query
-        found = torch.as_tensor(self.blocks.mask_mod(batch, head, row, key), device=key.device)
+        found = torch.as_tensor(self._rule(batch, head, row, key), device=key.device)
         # A block that isn't listed is left out, and in a full one nobody asks.
         height, width = self.blocks.BLOCK_SIZE
         place = (batch, row // height, key // width)
@@ -80,8 +91,7 @@ class BlockPattern(Pattern):
         return code.masked_fill(full == Cover.ALL, Cover.ALL)
 
     def __repr__(self) -> str:
-        rule = getattr(self.blocks.mask_mod, "__name__", "a function")
-        return f"block_mask({rule})"
+        return f"block_mask({self._rule.name})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +104,8 @@ class Modified:
         first_query: where the query stands that they call 0.
     """
 
-    score: Modifier | None
-    mask: Modifier | None
+    score: Traced | None
+    mask: Traced | None
     first_query: int
 
     additive = False
@@ -105,14 +115,17 @@ class Modified:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """What the two functions hold on to."""
-        held = [
-            thing
-            for function in (self.score, self.mask)
-            if inspect.isfunction(function)
-            for thing in inspect.getclosurevars(function).nonlocals.values()
-        ]
-        return tuple(thing for thing in held if isinstance(thing, Tensor))
+        """What the two functions read."""
+        return tuple(tensor for rule in self._rules for tensor in rule.tensors)
+
+    @property
+    def _rules(self) -> list[Traced]:
+        return [rule for rule in (self.score, self.mask) if rule is not None]
+
+    def keep(self, keep_tensor: Callable[[Tensor], Tensor]) -> None:
+        """Read other tensors from now on; see `Traced.keep`."""
+        for rule in self._rules:
+            rule.keep(keep_tensor)
 
     def adjust(
         self,
@@ -138,7 +151,8 @@ class Modified:
 def meaning(blocks: BlockMask, first_query: int) -> tuple[Pattern | None, Modified | None]:
     """Return what a BlockMask means, as a pattern or, if heads differ, as a bias."""
     if blocks.shape[1] > 1:
-        return None, Modified(None, blocks.mask_mod, first_query)
+        rule = Traced(blocks.mask_mod, blocks.kv_indices.device)
+        return None, Modified(None, rule, first_query)
     return BlockPattern(blocks, first_query), None
 
 
@@ -166,6 +180,10 @@ def _read(
     # With a mask, keys may be the same for all sequences.
     key, value = (x.expand(len(query), -1, -1, -1) for x in (key, value))
     pattern, by_head = (None, None) if block_mask is None else meaning(block_mask, first_query)
+    changed = None
+    if score_mod is not None:
+        kind = torch.promote_types(query.dtype, torch.float32)
+        changed = Modified(Traced(score_mod, query.device, kind), None, first_query)
     return Caught(
         kernel="flex_attention",
         query=query,
@@ -174,7 +192,7 @@ def _read(
         output=output[0] if isinstance(output, tuple) else output,
         pattern=pattern,
         first_query=first_query,
-        bias=joined(None if score_mod is None else Modified(score_mod, None, first_query), by_head),
+        bias=joined(changed, by_head),
         scale=scale,
     )
 

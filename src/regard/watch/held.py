@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -82,6 +83,7 @@ class Held:
     def __post_init__(self) -> None:
         added = () if self.bias is None else self.bias.tensors
         parts = [("queries", self.query), *(("bias", tensor) for tensor in added)]
+        parts += [("mask", tensor) for leaf in self.pattern.leaves() for tensor in leaf.tensors]
         if self.value is not None:
             parts.append(("values", self.value))
         self._versions = Versions(parts)
@@ -144,6 +146,15 @@ class HeldWeights:
         return AttentionMatrix.from_weights(self.weights, check=False)
 
 
+@runtime_checkable
+class Keeping(Protocol):
+    """A pattern or bias that reads tensors of somebody else, and can be told to read others."""
+
+    def keep(self, keep_tensor: Callable[[Tensor], Tensor]) -> None:
+        """Read what `keep_tensor` returns of a tensor, instead of it."""
+        ...
+
+
 def keep(tensor: Tensor, *, always_copy: bool, offload: str | None) -> Tensor:
     """Return a tensor that can be kept.
 
@@ -169,6 +180,8 @@ def keep_bias(bias: Bias | None, keep_tensor: Callable[[Tensor], Tensor]) -> Bia
         return joined(*(keep_bias(part, keep_tensor) for part in (bias.first, bias.second)))
     if isinstance(bias, Given):
         return Given(keep_tensor(bias.values), bias.first_query)
+    if isinstance(bias, Keeping):
+        bias.keep(keep_tensor)
     if isinstance(bias, nn.Module):
         # Without the hooks by which somebody is told when it runs, and all that they lead to.
         hooks = [

@@ -21,7 +21,7 @@ from regard.watch import interface
 from regard.watch.call import Call
 from regard.watch.caught import Caught
 from regard.watch.check import NOT_ASKED_FOR, Check, checked, checked_weights
-from regard.watch.held import Held, HeldWeights, Room, keep, keep_bias
+from regard.watch.held import Held, HeldWeights, Keeping, Room, keep, keep_bias
 from regard.watch.internals import is_backward, modes, unseen
 from regard.watch.masks import Masks, Sizes
 from regard.watch.mode import Mode
@@ -238,6 +238,9 @@ class Watcher:
         # A cache is written to again and again.
         key = self._keep_tensor(held.key, copy=held.num_keys != held.query.shape[2])
         sinks = None if held.sinks is None else self._keep_tensor(held.sinks, copy=True)
+        for leaf in held.pattern.leaves():
+            if isinstance(leaf, Keeping):
+                leaf.keep(self._keep_tensor)
         before = self._latest.get(noted.module)
         grown = before is not None and before.room.grow(key, before.used)
         kept = replace(
