@@ -2,7 +2,8 @@
 
     python -m benchmarks.masks [--json] [--only patterns fresh steps]
 
-float32, 1 × 8 heads × 64 where nothing else is said, forward. The mask is written down beforehand,
+float32, 1 × 8 heads × 64 where nothing else is said, forward, one thread: many of these calls are
+over before a second one has begun. The mask is written down beforehand,
 in no time. `patterns`: many pairs, or short sequences. `fresh`: a mask or graph that is new in each
 call. `steps`: a text that is being generated, one token at a time for all layers, whose mask is a
 row of one that was written down for all of the text.
@@ -27,6 +28,7 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
 def main() -> None:
+    torch.set_num_threads(1)
     run_parts(__doc__ or "", {"patterns": patterns, "fresh": fresh, "steps": steps})
 
 
