@@ -134,14 +134,9 @@ class _Examination:
             self._watch(f"own, {side}", self.model, inputs, [witness])
         else:
             # By the documentation of PyTorch's own kernels.
-            witnesses = [self._witness(side, self.model, inputs)]
-            witnesses[0].returned.clear()
-            outputs = run(self.model, inputs), run(eager, inputs)
-            if compare.output_gap(*outputs, self.maker.masks(inputs)) <= compare.OUTPUTS_WITHIN:
-                witnesses.append(witness)
-            else:
-                _add(self.result.notes, f"{side}: its own attention and eager give other outputs")
-            self._watch(f"own, {side}", self.model, inputs, witnesses)
+            own = self._witness(side, self.model, inputs)
+            own.returned.clear()
+            self._watch(f"own, {side}", self.model, inputs, [own, witness])
             self._watch(f"eager, {side}", eager, inputs, [witness])
         if eager is not None:
             self._ours(side, eager, inputs)
