@@ -201,3 +201,24 @@ def test_other_softmaxes_are_not_taken_for_attention(function: Callable[[Tensor]
     model = Kernel(function)
     with pytest.raises(RuntimeError, match="no attention was seen"), regard.watch(model):
         model(numbers(QUERIES, KEYS))
+
+
+class InChunks(nn.Module):
+    """Looks within chunks only, and takes a bias of chunks, as LongT5 does in all layers but one."""
+
+    chunk = 4
+
+    def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        chunks = x.unflatten(1, (-1, self.chunk))[:, :, None]
+        scores = chunks @ chunks.mT
+        weights = (scores if bias is None else scores + bias).softmax(dim=-1)
+        return (weights @ chunks).flatten(1, 3)
+
+
+@pytest.mark.parametrize("bias", [None, numbers(1, 1, 1, 4, 4)])
+def test_chunks_are_not_taken_for_the_whole(bias: Tensor | None) -> None:
+    model = InChunks()
+    with regard.watch(model) as seen:
+        model(numbers(2, 20, 8), bias)
+    (call,) = seen
+    assert call.problem.startswith("block-sparse or chunked attention: a softmax has 4 rows")
