@@ -57,6 +57,18 @@ def by_einsum(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor
     return weights, torch.einsum("...qk,...kd->...qd", weights, value)
 
 
+def with_learned_sharpness(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    # As in Swin v2: what a head has learned is the logarithm.
+    scores = F.normalize(query, dim=-1) @ F.normalize(key, dim=-1).mT
+    weights = (scores * torch.full((1, 1), 0.4).exp()).softmax(dim=-1)
+    return weights, weights @ value
+
+
+def with_weights_as_scores(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    weights = (9 * scores_of(query, key).softmax(dim=-1)).softmax(dim=-1)
+    return weights, weights @ value
+
+
 def with_dropout(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     weights = scores_of(query, key).softmax(dim=-1)
     return weights, F.dropout(weights, 0.4, training=True) @ value
@@ -118,6 +130,8 @@ BY_HAND = (
     with_weights_above_one,
     with_a_mask_before,
     with_flat_heads,
+    with_learned_sharpness,
+    with_weights_as_scores,
 )
 
 

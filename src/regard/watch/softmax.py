@@ -105,12 +105,16 @@ class SoftmaxTracker:
         if function in PRODUCTS:
             return self._multiply(function, arguments, options)
         mine = self._weights_in(arguments, options) if self._tracked else []
-        if not mine:
-            result = function(*arguments, **options)
-            if function in BEGINS:
-                self._begin(function, arguments, options, result)
-            return result
-        return self._follow(function, arguments, options, mine)
+        begins = function in BEGINS and (not mine or function not in EXP)
+        if mine and not begins:
+            return self._follow(function, arguments, options, mine)
+        result = function(*arguments, **options)
+        if begins:
+            # What a softmax is taken of are scores, whatever these were made of.
+            for start in {start for _, one in mine for start in one.starts if start.scored}:
+                start.scored, self._running()[-1].scored = False, True
+            self._begin(function, arguments, options, result)
+        return result
 
     def end(self, *, all_of_them: bool) -> None:
         """Tell of softmaxes of which nothing is left, or of all that were not multiplied."""
