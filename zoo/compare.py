@@ -180,6 +180,9 @@ class Comparison:
         """Find the call of each layer that a model has returned the weights of."""
         latest = -1
         for layer in layers:
+            if _is_deformable(layer):
+                self.notes.append("its weights of sampled points (deformable attention) are not seen")
+                continue
             weights = _with_four_axes(layer)
             are_weights = is_weights(weights)
             if not are_weights:
@@ -231,6 +234,12 @@ def is_weights(tensor: Tensor) -> bool:
     if tensor.isnan().any():
         return True
     return bool((tensor >= 0).all() and (tensor.sum(dim=-1) <= 1 + 1e-3).all())
+
+
+def _is_deformable(weights: Tensor) -> bool:
+    """Say whether weights are those of points in several maps, [batch, queries, heads, maps, points]."""
+    sums = weights.sum(dim=(-2, -1))
+    return weights.dim() == 5 and bool(((sums - 1).abs() < 1e-3).all())
 
 
 def _parts(found: Tensor, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

@@ -67,6 +67,8 @@ class _Examination:
     def __init__(self, name: str, result: Result) -> None:
         self.name, self.result = name, result
         self.gain = HINTS.get(name, Hint()).gain
+        self.eager: Any = None
+        self.ours: Any = None
 
     def all(self) -> None:
         result = self.result
@@ -86,6 +88,7 @@ class _Examination:
         except Exception as error:  # noqa: BLE001
             self._not_configured(error)
             return
+        self._others()
         sides = SIDES if self.maker.takes_padding else SIDES[:1]
         for side in sides:
             self._side(side)
@@ -122,24 +125,39 @@ class _Examination:
         self.result.notes.append("outputs are not finite")
         return maker
 
+    def _others(self) -> None:
+        """Make the same model with eager attention, and with ours."""
+        try:
+            eager = made(self.name, self.config, "eager", self.gain)
+            run(eager, self.maker.make())
+            self.eager = eager
+        except Exception as error:  # noqa: BLE001
+            self.result.notes.append(f"no eager attention: {_said(error)}")
+            return
+        regard.hf.register()
+        try:
+            self.ours = made(self.name, self.config, "regard", self.gain)
+        except Exception as error:  # noqa: BLE001
+            self.result.ours = f"refused: {_said(error)}"
+
     def _side(self, side: str) -> None:
         inputs = self.maker.make(side)
         try:
-            eager = made(self.name, self.config, "eager", self.gain)
+            run(self.model, inputs)
         except Exception as error:  # noqa: BLE001
-            eager = None
-            self.result.notes.append(f"no eager attention: {_said(error)}")
-        witness = self._witness(side, eager or self.model, inputs)
-        if eager is None or self.model.config._attn_implementation == "eager":
+            self.result.notes.append(f"padded on the {side} it fails: {_said(error)}")
+            return
+        witness = self._witness(side, self.eager or self.model, inputs)
+        if self.eager is None or _is_eager(self.model):
             self._watch(f"own, {side}", self.model, inputs, [witness])
         else:
             # By the documentation of PyTorch's own kernels.
             own = self._witness(side, self.model, inputs)
             own.returned.clear()
             self._watch(f"own, {side}", self.model, inputs, [own, witness])
-            self._watch(f"eager, {side}", eager, inputs, [witness])
-        if eager is not None:
-            self._ours(side, eager, inputs)
+            self._watch(f"eager, {side}", self.eager, inputs, [witness])
+        if self.ours is not None:
+            self._run_ours(side, inputs)
 
     def _witness(self, side: str, model: nn.Module, inputs: Inputs) -> oracle.Witness:
         witness = oracle.Witness()
@@ -245,17 +263,15 @@ class _Examination:
         kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
         result.runs.append(f"{label}: {kinds or 'nothing'}")
 
-    def _ours(self, side: str, eager: nn.Module, inputs: Inputs) -> None:
+    def _run_ours(self, side: str, inputs: Inputs) -> None:
         """Run it with our attention in place of its own."""
         result = self.result
-        regard.hf.register()
         try:
-            model = made(self.name, self.config, "regard", self.gain)
-            output = run(model, inputs)
+            output = run(self.ours, inputs)
         except Exception as error:  # noqa: BLE001
-            result.ours = result.ours or f"refused: {_said(error)}"
+            result.ours = f"refused: {_said(error)}"
             return
-        expected = run(eager, inputs)
+        expected = run(self.eager, inputs)
         masks = self.maker.masks(inputs)
         difference = compare.output_gap(output, expected, masks)
         if difference > compare.OUTPUTS_WITHIN:
@@ -282,6 +298,12 @@ class _Examination:
             result.verdict = "exact"
         else:
             result.verdict = "no attention"
+
+
+def _is_eager(model: nn.Module) -> bool:
+    """Say whether all parts of a model have eager attention."""
+    configs = (getattr(part, "config", None) for part in model.modules())
+    return all(getattr(config, "_attn_implementation", "eager") == "eager" for config in configs)
 
 
 def _add(reasons: list[str], reason: str) -> None:

@@ -41,14 +41,24 @@ def returned_weights(output: Any) -> dict[str, list[Tensor]]:
             for name, part in thing.items():
                 where = f"{path}.{name}" if path else name
                 if "attention" in name and "mask" not in name:
-                    tensors = list(_tensors(part))
-                    if tensors:
-                        found[where] = tensors
+                    found.update(_lists(part, where))
                 else:
                     walk(part, where)
 
     walk(output, "")
     return found
+
+
+def _lists(thing: Any, path: str) -> dict[str, list[Tensor]]:
+    """Return lists of tensors; several inside another, as of kinds of attention, one by one."""
+    parts = list(thing) if isinstance(thing, list | tuple) else []
+    if any(isinstance(part, list | tuple) for part in parts):
+        found: dict[str, list[Tensor]] = {}
+        for number, part in enumerate(parts):
+            found.update(_lists(part, f"{path}[{number}]"))
+        return found
+    tensors = list(_tensors(thing))
+    return {path: tensors} if tensors else {}
 
 
 def _tensors(thing: Any) -> Generator[Tensor]:

@@ -134,6 +134,9 @@ class Shrinker:
             return _NONE
         if name == "image_size" or name.endswith("_image_size"):
             return _like(value, sizes.LARGE_IMAGE if _has_stages(config) else sizes.IMAGE)
+        if name == "num_key_value_heads" and getattr(config, "kv_lora_rank", None):
+            # Keys that are made from a few numbers are not shared by heads.
+            return sizes.HEADS
         if isinstance(value, int):
             return _small(name, value)
         if isinstance(value, list | tuple) and value and all(type(x) is int for x in value):
