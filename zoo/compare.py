@@ -10,7 +10,10 @@ from torch import Tensor
 from zoo.oracle import Witness
 
 WITHIN = 1e-5
-"""So far a weight may be from what the model says, in float32."""
+"""So far a weight may be from what the model says in the same run, in float32."""
+
+WITHIN_RUNS = 1e-4
+"""So far it may be from what the model says in another run, with another kernel."""
 
 OUTPUTS_WITHIN = 1e-3
 """So far an output may be from another, relative to the largest: rounding grows with depth."""
@@ -113,6 +116,7 @@ class Comparison:
 
     Attributes:
         gaps: the difference for each call; None if there was nothing to compare it with.
+        differs: whether it is more than rounding, for each call.
         shapes: where there was something of another shape only: the shape.
         unseen: weights of a witness that no call has.
         order: whether what the model returned was seen in the same order.
@@ -125,13 +129,16 @@ class Comparison:
         self._calls, self._masks = calls, masks
         self._dense = [None if call.problem else call.matrix.dense() for call in calls]
         self.gaps: list[float | None] = [None] * len(calls)
+        self.differs = [False] * len(calls)
         self.shapes: list[str] = [""] * len(calls)
         self.unseen: list[str] = []
         self.order = True
         self.notes: list[str] = []
+        self._within = WITHIN
         for witness in witnesses:
+            self._within = WITHIN if witness is witnesses[0] else WITHIN_RUNS
             apart = _apart(witnesses[0], witness, masks)
-            if apart > WITHIN:
+            if apart > self._within:
                 # Rounding that grows, or kernels that mean something else by a mask.
                 size = "rounding" if apart < 1e-3 else f"{apart:.1e}"
                 self.notes.append(f"with its own attention and with eager, weights differ ({size})")
@@ -162,16 +169,18 @@ class Comparison:
         if found.shape != weights.shape:
             self.shapes[number] = f"{name} {_size(weights)}"
             return
-        difference = self._gap(number, found, weights)
-        before = self.gaps[number]
-        self.gaps[number] = difference if before is None else max(before, difference)
+        self._record(number, self._gap(number, found, weights))
+
+    def _record(self, number: int, difference: float) -> None:
+        self.gaps[number] = max(self.gaps[number] or 0.0, difference)
+        self.differs[number] = self.differs[number] or difference > self._within
 
     def _gap(self, number: int, found: Tensor, weights: Tensor) -> float:
         difference = gap(found, weights, self._masks)
-        if difference > WITHIN and getattr(self._calls[number].held, "sinks", None) is not None:
+        if difference > self._within and getattr(self._calls[number].held, "sinks", None) is not None:
             whole = found / found.sum(dim=-1, keepdim=True)
             before_sink = gap(whole, weights, self._masks)
-            if before_sink <= WITHIN:
+            if before_sink <= self._within:
                 self.notes.append("it returns weights without the share of its sinks")
                 return before_sink
         return difference
@@ -195,21 +204,20 @@ class Comparison:
             ]
             difference, number = min(fits, default=(torch.inf, -1))
             if not are_weights:
-                what = "scores, of which a softmax is taken" if difference <= WITHIN else "no weights"
+                what = "scores, of which a softmax is taken" if difference <= self._within else "no weights"
                 self.notes.append(f"its {name} are {what}")
-                if difference > WITHIN:
+                if difference > self._within:
                     continue
             if not fits:
                 if not any(call.problem for call in self._calls):
                     self.unseen.append(f"{name}: {_size(layer)}")
                 continue
-            before = self.gaps[number]
-            if difference <= WITHIN:
-                self.gaps[number] = difference if before is None else max(before, difference)
+            if difference <= self._within:
+                self._record(number, difference)
                 self.order = self.order and number >= latest
                 latest = number
-            elif before is None:
-                self.gaps[number] = difference
+            elif self.gaps[number] is None:
+                self._record(number, difference)
             else:
                 self.unseen.append(f"{name}: {_size(layer)} differs by {difference:.0e}")
 

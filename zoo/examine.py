@@ -3,7 +3,7 @@
 import copy
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import nn
 import regard
 import regard.hf
 from regard.watch.held import HeldWeights
-from zoo import compare, oracle, types
+from zoo import compare, oracle, sizes, types
 from zoo.hints import HINTS, Hint
 from zoo.inputs import InputMaker, Inputs
 from zoo.result import Result
@@ -23,12 +23,13 @@ SIDES = ("none", "right", "left")
 NO_ATTENTION = "no attention was seen"
 
 
-def small_config(name: str) -> Any:
-    """Return a small configuration of a type."""
+def small_config(name: str, more: Mapping[str, Any] | None = None) -> Any:
+    """Return a small configuration of a type, with more settings that are given like hints."""
     hint = HINTS.get(name, Hint())
     made = types.config_class(name)
     default = hint.config["*"]() if "*" in hint.config else made()
-    return Shrinker({k: v for k, v in hint.config.items() if k != "*"}).shrink(default)
+    hints = {**(more or {}), **hint.config}
+    return Shrinker({k: v for k, v in hints.items() if k != "*"}).shrink(default)
 
 
 def made(name: str, config: Any, attention: str | None = None, gain: float | None = None) -> Any:
@@ -82,9 +83,7 @@ class _Examination:
             self._not_configured(error)
             return
         try:
-            self.config = small_config(self.name)
-            self.model = made(self.name, self.config)
-            self.maker = self._maker()
+            self._make()
         except Exception as error:  # noqa: BLE001
             self._not_configured(error)
             return
@@ -103,27 +102,50 @@ class _Examination:
         last = traceback.extract_tb(error.__traceback__)[-1]
         self.result.notes.append(f"{last.filename.rpartition('site-packages/')[2]}:{last.lineno}")
 
+    def _make(self) -> None:
+        """Make a model, and what makes inputs that it takes."""
+        # Some share keys among heads only if they are large, or never.
+        failed: Exception | None = None
+        for more in ({}, {"*.num_key_value_heads": sizes.HEADS}):
+            try:
+                self.config = small_config(self.name, more)
+                self.model = made(self.name, self.config)
+                self.maker = self._maker()
+                return
+            except Exception as error:  # noqa: BLE001
+                failed = failed or error
+        assert failed is not None
+        raise failed
+
     def _maker(self) -> InputMaker:
         """Return what makes inputs that the model takes and makes something finite of."""
         hint = HINTS.get(self.name, Hint())
         maker = InputMaker(self.model, hint.inputs, hint.omit)
+        try:
+            run(self.model, maker.make())
+        except Exception as error:  # noqa: BLE001
+            maker = self._other_maker(maker, error)
         for gain in (self.gain, 0.7 * self.gain, 0.4 * self.gain):
             if gain != self.gain:
                 self.gain = gain
                 self.model = made(self.name, self.config, gain=gain)
-                maker = InputMaker(self.model, hint.inputs, maker._omit)
-            try:
-                output = run(self.model, maker.make())
-            except Exception as error:  # noqa: BLE001
-                if not maker.takes_more:
-                    raise
-                self.result.notes.append(f"text only: {_said(error)}")
-                maker = maker.text_only()
-                output = run(self.model, maker.make())
+                maker = maker.of(self.model)
+            output = run(self.model, maker.make())
             if all(t.isfinite().all() for _, t in compare.tensors_in(output) if t.is_floating_point()):
                 return maker
         self.result.notes.append("outputs are not finite")
         return maker
+
+    def _other_maker(self, maker: InputMaker, failed: Exception) -> InputMaker:
+        for words, other in maker.others():
+            try:
+                run(self.model, other.make())
+            except Exception:  # noqa: BLE001, S112, PERF203
+                continue
+            if words:
+                self.result.notes.append(f"{words}: {_said(failed)}")
+            return other
+        raise failed
 
     def _others(self) -> None:
         """Make the same model with eager attention, and with ours."""
@@ -235,7 +257,7 @@ class _Examination:
                 _add(result.reasons, f"{_general(call.module)}: check {call.check}")
             elif difference is None:
                 counts["understood"] += 1
-            elif difference <= compare.WITHIN:
+            elif not comparison.differs[number]:
                 counts["exact"] += 1
                 result.worst = max(result.worst, difference)
             else:

@@ -1,8 +1,7 @@
 """What models are called with, made from the names of their arguments and their configurations."""
 
 import inspect
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -86,9 +85,26 @@ class InputMaker:
             and self.parameters[name].default is not inspect.Parameter.empty
         }
 
-    def text_only(self) -> "InputMaker":
-        """Return one that makes texts only."""
-        return InputMaker(self.model, self._given, [*self._omit, *self._beside_text()])
+    def of(self, model: nn.Module) -> "InputMaker":
+        """Return one that makes the same for another model of the type."""
+        return InputMaker(model, self._given, list(self._omit))
+
+    def others(self) -> Iterator[tuple[str, "InputMaker"]]:
+        """Yield others, and what is special about them, for models that don't take these inputs."""
+        if self.takes_more:
+            omit = [*self._omit, *self._beside_text()]
+            yield "text only", InputMaker(self.model, self._given, omit)
+            return
+        sound = [name for name in ("input_features", "input_values") if name in self.parameters]
+        for name in sound:
+            rule = self._given.get(name, _MAKERS[name])
+            turned = {name: lambda maker, rule=rule: rule(maker).mT.contiguous()}
+            one_channel = {name: lambda maker, rule=rule: rule(maker)[:, None]}
+            for changed in (turned, one_channel):
+                for omit in (self._omit, {*self._omit, "attention_mask"}):
+                    yield "", InputMaker(self.model, {**self._given, **changed}, list(omit))
+        if self.takes_padding:
+            yield "without a mask", InputMaker(self.model, self._given, [*self._omit, "attention_mask"])
 
     def make(self, side: str = "none") -> Inputs:
         """Return arguments.
@@ -357,7 +373,11 @@ _MAKERS: dict[str, Callable[[InputMaker], Any]] = {
     "inputs_embeds": _encoder_hidden_states,
     "encoder_hidden_states": _encoder_hidden_states,
     "query_embeds": lambda maker: maker.numbers(sizes.BATCH, sizes.QUERIES, sizes.WIDTH),
+    "flattened_patches": lambda maker: maker.numbers(
+        sizes.BATCH, 9, 2 + maker.image_shape()[0] * maker.setting("patch_size") ** 2
+    ),
+    "past_values": lambda maker: maker.numbers(
+        sizes.BATCH, maker.setting("context_length"), maker.setting("num_input_channels", default=1)
+    ),
     "image_sizes": lambda maker: torch.tensor([list(maker.image_shape()[1:])] * sizes.BATCH),
 }
-
-_UNUSED = re.compile("")

@@ -154,7 +154,10 @@ class Shrinker:
         lists = {
             name: value
             for name, value in vars(default).items()
-            if _KINDS.fullmatch(name) and isinstance(value, list | tuple) and value
+            if _KINDS.fullmatch(name)
+            and isinstance(value, list | tuple)
+            and value
+            and all(isinstance(word, str) for word in value)
         }
         if not lists:
             return {}

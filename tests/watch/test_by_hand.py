@@ -217,6 +217,19 @@ def test_other_softmaxes_are_not_taken_for_attention(function: Callable[[Tensor]
         model(numbers(QUERIES, KEYS))
 
 
+@pytest.mark.parametrize("decay", [-200.0, -6.0])
+def test_decays_are_not_taken_for_attention(decay: float) -> None:
+    # As in Mamba 2: states are handed on, and what is long ago has faded.
+    def states(x: Tensor) -> Tensor:
+        mixed = x @ x.mT
+        decays = torch.tensor([[0, -torch.inf], [decay, 0]], dtype=x.dtype).exp()
+        return decays @ x + mixed.sum()
+
+    model = Kernel(states)
+    with pytest.raises(RuntimeError, match=r"^no attention was seen"), regard.watch(model):
+        model(numbers(2, 3, 2, 8))
+
+
 class InChunks(nn.Module):
     """Looks within chunks only, and takes a bias of chunks, as LongT5 does in all layers but one."""
 

@@ -302,7 +302,7 @@ class SoftmaxTracker:
         if product is None:
             return
         starts = {start for _, weights in mine for start in weights.starts}
-        if all(start.function == "exp" for start in starts) and not product.sums_to_one():
+        if all(start.function == "exp" for start in starts) and not product.is_of_shares():
             return
         count = product.weights.numel()
         before = max(start.followed for start in starts)
