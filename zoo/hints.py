@@ -50,7 +50,10 @@ def _times(maker: Any, *shape: int) -> Any:
     return maker.numbers(sizes.BATCH, *shape)
 
 
-_DETR = Hint({"backbone_config": _small_resnet, "use_timm_backbone": False, "backbone": None})
+# Their backbones make large numbers, and large scores are rounded more.
+_DETR = Hint(
+    {"backbone_config": _small_resnet, "use_timm_backbone": False, "backbone": None}, gain=1.0
+)
 _OWN_BACKBONE = Hint({"backbone_config": _as_it_is})
 _FORECAST = Hint(
     {"prediction_length": 6, "context_length": 10, "num_time_features": 2},
@@ -92,7 +95,7 @@ HINTS: dict[str, Hint] = {
     # Images.
     "conditional_detr": _DETR,
     "dab-detr": _DETR,
-    "deformable_detr": Hint({**_DETR.config, "num_feature_levels": 3}),
+    "deformable_detr": Hint({**_DETR.config, "num_feature_levels": 3}, gain=1.0),
     "detr": _DETR,
     "d_fine": _OWN_BACKBONE,
     "pp_doclayout_v3": _OWN_BACKBONE,

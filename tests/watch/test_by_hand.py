@@ -69,6 +69,12 @@ def with_weights_as_scores(query: Tensor, key: Tensor, value: Tensor) -> tuple[T
     return weights, weights @ value
 
 
+def viewed_as_a_row(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    weights = scores_of(query, key).softmax(dim=-1)
+    weights = weights.view(1, -1).view(weights.shape)
+    return weights, weights @ value
+
+
 def with_dropout(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     weights = scores_of(query, key).softmax(dim=-1)
     return weights, F.dropout(weights, 0.4, training=True) @ value
@@ -132,6 +138,7 @@ BY_HAND = (
     with_flat_heads,
     with_learned_sharpness,
     with_weights_as_scores,
+    viewed_as_a_row,
 )
 
 

@@ -368,7 +368,11 @@ def _moved(
         ):
             # Indices that are tensors.
             return None
-        moved = function(*with_probe, **named)
+        try:
+            moved = function(*with_probe, **named)
+        except RuntimeError:
+            # A view of it that joins the axis of the keys with others.
+            return None
         is_view = not isinstance(moved, Tensor) or moved._is_view() or moved is probe
         return moved if is_view else None
     if not isinstance(result, Tensor):
