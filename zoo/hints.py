@@ -136,5 +136,6 @@ HINTS: dict[str, Hint] = {
         },
         omit=("attention_mask",),
     ),
+    "patchtst": Hint(gain=1.0),
     "perceiver": Hint(inputs={"inputs": lambda maker: _times(maker, sizes.LENGTH, sizes.WIDTH)}),
 }
