@@ -1,6 +1,7 @@
 """Every type of model in transformers, made small, run, watched, and held against its own weights.
 
-    python -m zoo                  # all types: fills a cache, writes docs/reference/watched-models.md
+    python -m zoo                  # all types that are not kept yet; then writes the docs' table
+    python -m zoo --anew           # all of them
     python -m zoo --only bert gpt2
     python -m zoo --sample         # the types that CI runs
 

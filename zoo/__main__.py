@@ -11,6 +11,7 @@ CACHE = Path(__file__).parents[1] / ".zoo" / "results.jsonl"
 
 
 def main() -> None:
+    """Do what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m zoo", description=__doc__)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these types, anew")
     parser.add_argument("--again", nargs="+", metavar="CLASS", help="types of these classes, anew")

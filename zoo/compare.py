@@ -177,7 +177,10 @@ class Comparison:
 
     def _gap(self, number: int, found: Tensor, weights: Tensor) -> float:
         difference = gap(found, weights, self._masks)
-        if difference > self._within and getattr(self._calls[number].held, "sinks", None) is not None:
+        if (
+            difference > self._within
+            and getattr(self._calls[number].held, "sinks", None) is not None
+        ):
             whole = found / found.sum(dim=-1, keepdim=True)
             before_sink = gap(whole, weights, self._masks)
             if before_sink <= self._within:
@@ -190,7 +193,9 @@ class Comparison:
         latest = -1
         for layer in layers:
             if _is_deformable(layer):
-                self.notes.append("its weights of sampled points (deformable attention) are not seen")
+                self.notes.append(
+                    "its weights of sampled points (deformable attention) are not seen"
+                )
                 continue
             weights = _with_four_axes(layer)
             are_weights = is_weights(weights)
@@ -204,7 +209,11 @@ class Comparison:
             ]
             difference, number = min(fits, default=(torch.inf, -1))
             if not are_weights:
-                what = "scores, of which a softmax is taken" if difference <= self._within else "no weights"
+                what = (
+                    "scores, of which a softmax is taken"
+                    if difference <= self._within
+                    else "no weights"
+                )
                 self.notes.append(f"its {name} are {what}")
                 if difference > self._within:
                     continue
@@ -245,14 +254,14 @@ def is_weights(tensor: Tensor) -> bool:
 
 
 def _is_deformable(weights: Tensor) -> bool:
-    """Say whether weights are those of points in several maps, [batch, queries, heads, maps, points]."""
+    """Say whether weights are of points, [batch, queries, heads, maps, points]."""
     sums = weights.sum(dim=(-2, -1))
     return weights.dim() == 5 and bool(((sums - 1).abs() < 1e-3).all())
 
 
 def _parts(found: Tensor, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield what of a call may be what a model returns, and that in the same shape."""
-    batch, heads, queries, keys = found.shape
+    _, heads, queries, keys = found.shape
     if found.shape == weights.shape:
         yield found, weights
         if heads > 1 and bool((weights == weights[:, :1]).all()):

@@ -131,7 +131,9 @@ class _Examination:
                 self.model = made(self.name, self.config, gain=gain)
                 maker = maker.of(self.model)
             output = run(self.model, maker.make())
-            if all(t.isfinite().all() for _, t in compare.tensors_in(output) if t.is_floating_point()):
+            if all(
+                t.isfinite().all() for _, t in compare.tensors_in(output) if t.is_floating_point()
+            ):
                 return maker
         self.result.notes.append("outputs are not finite")
         return maker
@@ -140,7 +142,7 @@ class _Examination:
         for words, other in maker.others():
             try:
                 run(self.model, other.make())
-            except Exception:  # noqa: BLE001, S112, PERF203
+            except Exception:  # noqa: BLE001
                 continue
             if words:
                 self.result.notes.append(f"{words}: {_said(failed)}")
@@ -242,11 +244,9 @@ class _Examination:
                 continue
             difference = comparison.gaps[number]
             if comparison.shapes[number] and difference is None:
-                _add(
-                    result.notes,
-                    f"{_general(call.module)}: seen as {call.batch} × {call.heads} × {call.queries} × "
-                    f"{call.keys}, the model says {comparison.shapes[number]}",
-                )
+                seen_as = f"{call.batch} × {call.heads} × {call.queries} × {call.keys}"
+                said = f"seen as {seen_as}, the model says {comparison.shapes[number]}"
+                _add(result.notes, f"{_general(call.module)}: {said}")
             if call.keys > 1:
                 sharp.append(call.matrix.dense().amax(dim=-1).mean().item())
             if not call.heads_known:
@@ -261,7 +261,9 @@ class _Examination:
                 counts["exact"] += 1
                 result.worst = max(result.worst, difference)
             else:
-                result.wrong.append(f"{label}: {call.module} ({call.kernel}) differs by {difference:.1e}")
+                result.wrong.append(
+                    f"{label}: {call.module} ({call.kernel}) differs by {difference:.1e}"
+                )
         for note in comparison.notes:
             _add(result.notes, note)
         for unseen in dict.fromkeys(comparison.unseen):

@@ -65,11 +65,15 @@ _FORECAST = Hint(
         "future_time_features": lambda maker: _times(maker, 6, 2),
     },
 )
-_CODEBOOKS = Hint(inputs={"input_ids": lambda maker: maker.tokens().repeat(4, 1)}, omit=("attention_mask",))
+_CODEBOOKS = Hint(
+    inputs={"input_ids": lambda maker: maker.tokens().repeat(4, 1)}, omit=("attention_mask",)
+)
 
 HINTS: dict[str, Hint] = {
     # Text.
     "bamba": Hint({"attn_layer_indices": [1]}),
+    "big_bird": Hint({"block_size": 2, "num_random_blocks": 1}),
+    "bigbird_pegasus": Hint({"block_size": 2, "num_random_blocks": 1}),
     "bros": Hint({"hidden_size": 64}),
     "dbrx": Hint({"attn_config": {"kv_n_heads": 2}, "ffn_config": {"ffn_hidden_size": 44}}),
     "deepseek_v2": Hint({"num_experts_per_tok": 2}),
@@ -112,6 +116,8 @@ HINTS: dict[str, Hint] = {
             "visual_pos": lambda maker: _times(maker, 5, 4),
         }
     ),
+    "donut-swin": Hint({"window_size": 2}),
+    "swin": Hint({"window_size": 2}),
     "vitpose": Hint({"backbone_config.patch_size": [8, 8]}),
     "vitpose_backbone": Hint({"patch_size": [8, 8]}),
     # Sound.

@@ -104,7 +104,10 @@ class InputMaker:
                 for omit in (self._omit, {*self._omit, "attention_mask"}):
                     yield "", InputMaker(self.model, {**self._given, **changed}, list(omit))
         if self.takes_padding:
-            yield "without a mask", InputMaker(self.model, self._given, [*self._omit, "attention_mask"])
+            yield (
+                "without a mask",
+                InputMaker(self.model, self._given, [*self._omit, "attention_mask"]),
+            )
 
     def make(self, side: str = "none") -> Inputs:
         """Return arguments.
@@ -298,9 +301,7 @@ def _patches(maker: InputMaker) -> Tensor:
     frames = maker.setting("temporal_patch_size", default=1)
     channels = maker.image_shape()[0]
     time, height, width = maker.grid()
-    return maker.numbers(
-        sizes.BATCH * time * height * width, channels * frames * patch * patch
-    )
+    return maker.numbers(sizes.BATCH * time * height * width, channels * frames * patch * patch)
 
 
 def _grid_thw(maker: InputMaker) -> Tensor:
@@ -321,8 +322,13 @@ def _pixel_values_videos(maker: InputMaker) -> Tensor:
 
 def _input_features(maker: InputMaker) -> Tensor:
     bins = maker.setting(
-        "num_mel_bins", "n_mels", "input_feat_per_channel", "feature_projection_input_dim",
-        "input_dim", "mel_bins", default=sizes.MEL_BINS,
+        "num_mel_bins",
+        "n_mels",
+        "input_feat_per_channel",
+        "feature_projection_input_dim",
+        "input_dim",
+        "mel_bins",
+        default=sizes.MEL_BINS,
     )
     channels_first = maker.setting("max_source_positions") and not maker.setting(
         "input_feat_per_channel"

@@ -1,8 +1,8 @@
 """What a model itself says its attention weights are, without Regard.
 
-Two witnesses. One is what the model returns with `output_attentions=True`. The other looks on at the
-functions that models ask for attention: those of transformers' interface under eager attention, which
-return weights; `nn.MultiheadAttention`, which does so if asked; and PyTorch's
+Two witnesses. One is what the model returns with `output_attentions=True`. The other looks on at
+the functions that models ask for attention: those of transformers' interface under eager attention,
+which return weights; `nn.MultiheadAttention`, which does so if asked; and PyTorch's
 `scaled_dot_product_attention`, whose documentation says in a few lines what it computes.
 """
 

@@ -14,14 +14,18 @@ LONGEST = 150
 """So many characters a remark may have."""
 
 _INTRODUCTION = """
-`python -m zoo` makes a small model of every type that transformers {transformers} has, with random weights, and calls it
-with {batch} texts, images or sounds: unpadded, padded on the right and on the left, with the attention that it has by
-itself and with eager attention. Each run is watched. Outputs must be bit by bit what they are when nobody looks; each
-call must be within 0.00001 of what the model returns with `output_attentions=True`, and of what the attention function
-that it asks returns; `seen.verify()` must raise if a call is not understood, and only then. Last it is run with
-`attn_implementation="regard"`, which must give the same outputs, or refuse with an error that says why.
+`python -m zoo` makes a small model of every type that transformers has, with random weights, and
+calls it with {batch} texts, images or sounds: unpadded, padded on the right and on the left, with
+the attention that it has by itself and with eager attention. Each run is watched.
 
-This page was written with torch {torch} and transformers {transformers}: {ran} of {all} types ran.
+- Outputs must be bit by bit what they are when nobody looks.
+- Each call must be within 0.00001 of what the model returns with `output_attentions=True` and of
+  what the function that computes its attention returns; within 0.0001 if these come from a run
+  with another kernel.
+- `seen.verify()` must raise if a call is not understood, and only then.
+- With `attn_implementation="regard"`, outputs must be the same, or an error says why not.
+
+With torch {torch} and transformers {transformers}, {ran} of {all} types ran:
 
 | | types | |
 |---|---|---|

@@ -1,7 +1,7 @@
 """Small configurations, made from the classes of configurations themselves.
 
-What a setting means is told by its name, in nearly all of transformers. All widths become one width,
-so that parts which feed each other still fit.
+What a setting means is told by its name, in nearly all of transformers. All widths become one
+width, so that parts which feed each other still fit.
 """
 
 import dataclasses
@@ -16,7 +16,10 @@ Settings = dict[str, Any]
 _RULES: list[tuple[str, int]] = [
     (r"mamba_(n|num)_heads|mamba_(d_head|head_dim)", 8),
     (r"(mamba_)?n_groups", 2),
-    (r"(.*_)?(num_)?(kv|key_value)_heads|multi_query_group_num|linear_num_key_heads", sizes.KEY_HEADS),
+    (
+        r"(.*_)?(num_)?(kv|key_value)_heads|multi_query_group_num|linear_num_key_heads",
+        sizes.KEY_HEADS,
+    ),
     (r"index_n_heads", 3),
     (r".*(attention_heads|num_heads|n_heads?|nhead)|heads|linear_num_value_heads", sizes.HEADS),
     (r"(kv|q|o)_lora_rank", 12),
@@ -39,7 +42,10 @@ _RULES: list[tuple[str, int]] = [
         r"((num|n)_)?(local_|routed_)?experts|moe_num_experts|moe_num_routed_experts",
         sizes.EXPERTS,
     ),
-    (r"((num|n)_)?experts_per_tok(en)?|moe_top_?k|moe_k|num_selected_experts", sizes.CHOSEN_EXPERTS),
+    (
+        r"((num|n)_)?experts_per_tok(en)?|moe_top_?k|moe_k|num_selected_experts",
+        sizes.CHOSEN_EXPERTS,
+    ),
     (r"n_group|topk_group|num_expert_group|num_limited_groups", 1),
     (r"max_source_positions", sizes.FRAMES // 2),
     (
@@ -48,7 +54,10 @@ _RULES: list[tuple[str, int]] = [
         sizes.POSITIONS,
     ),
     (r"attention_window", sizes.WINDOW - 1),
-    (r"sliding_window(_size)?|local_attention|.*local_window.*|attn_window_size|window", sizes.WINDOW),
+    (
+        r"sliding_window(_size)?|local_attention|.*local_window.*|attn_window_size|window",
+        sizes.WINDOW,
+    ),
     (
         r"window_size|block_size|chunk_size|attention_chunk_size|.*_chunk_len.*|n_window"
         r"|attention_block_size",
@@ -76,7 +85,9 @@ _COUNTS_OF_STAGES = re.compile(r"depths?|.*layers|num_blocks|.*depths")
 _WIDTHS_OF_STAGES = re.compile(r".*(hidden_sizes|embed_dims?|hidden_dims|conv_dim)|dims")
 _HEADS_OF_STAGES = re.compile(r".*heads")
 _TOKEN = re.compile(r".*(token_id|token_index|_token|token_ids)")
-_KINDS = re.compile(r".*(layer_types|layers_block_type|layer_type_list|attention_types|block_types)")
+_KINDS = re.compile(
+    r".*(layer_types|layers_block_type|layer_type_list|attention_types|block_types)"
+)
 
 
 class Shrinker:
@@ -188,7 +199,9 @@ def _small(name: str, value: int) -> Any:
 
 def _has_stages(config: Any) -> bool:
     """Say whether a model halves its images again and again."""
-    lists = (getattr(config, name, None) for name in ("depths", "hidden_sizes", "num_block_repeats"))
+    lists = (
+        getattr(config, name, None) for name in ("depths", "hidden_sizes", "num_block_repeats")
+    )
     return any(isinstance(one, list | tuple) for one in lists)
 
 

@@ -77,13 +77,13 @@ def _classes(name: str) -> dict[str, Any]:
     for module in pkgutil.iter_modules(package.__path__):
         if module.name.startswith("modeling_"):
             loaded = importlib.import_module(f"{package.__name__}.{module.name}")
-            for key, value in vars(loaded).items():
-                if (
-                    isinstance(value, type)
-                    and issubclass(value, PreTrainedModel)
-                    and value.__module__ == loaded.__name__
-                    and getattr(value, "config_class", None) is config
-                    and not key.endswith("PreTrainedModel")
-                ):
-                    found[key] = value
+            found |= {
+                key: value
+                for key, value in vars(loaded).items()
+                if isinstance(value, type)
+                and issubclass(value, PreTrainedModel)
+                and value.__module__ == loaded.__name__
+                and getattr(value, "config_class", None) is config
+                and not key.endswith("PreTrainedModel")
+            }
     return found

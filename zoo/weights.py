@@ -45,7 +45,7 @@ def _strengthen(
     constant = spread < 1e-6
     if isinstance(module, nn.Embedding):
         parameter.copy_(drawn())
-    elif parameter.dim() >= 2 and name in ("weight", "in_proj_weight") or parameter.dim() >= 3:
+    elif (parameter.dim() >= 2 and name in ("weight", "in_proj_weight")) or parameter.dim() >= 3:
         fan_in = parameter[0].numel() if parameter.dim() == 2 or name == "weight" else 0
         fan_in = fan_in or max(parameter.shape[1:])
         wanted = gain / fan_in**0.5

@@ -420,7 +420,7 @@ def test_no_numbers_are_computed_from_masks(compute: Callable[[Tensor, Tensor], 
 @pytest.mark.parametrize(
     "lengthen",
     [
-        # In numbers these allow three more keys; as booleans they hide them, or the other way round.
+        # What allows three more keys in numbers hides them in booleans, and the other way round.
         lambda mask: torch.cat([mask, torch.zeros(1, 1, 5, 3).to(mask.dtype)], dim=-1),
         lambda mask: torch.cat([mask, torch.full((1, 1, 5, 3), -torch.inf).bool()], dim=-1),
         lambda mask: torch.cat([mask, mask.new_zeros(1, 1, 5, 3)], dim=-1),

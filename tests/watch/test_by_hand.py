@@ -238,7 +238,7 @@ def test_decays_are_not_taken_for_attention(decay: float) -> None:
 
 
 class InChunks(nn.Module):
-    """Looks within chunks only, and takes a bias of chunks, as LongT5 does in all layers but one."""
+    """Looks within chunks only, and may have a bias of chunks, as most layers of LongT5."""
 
     chunk = 4
 

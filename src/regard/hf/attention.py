@@ -67,9 +67,9 @@ def attention(
     for name in CHOSEN_KEYS:
         if others.get(name) is not None:
             raise ValueError(
-                f"{type(module).__name__} chooses keys for each query ({name}) and leaves it to its "
-                'attention to look at these only, which attn_implementation="regard" does not do: '
-                'load it with attn_implementation="eager"'
+                f"{type(module).__name__} chooses keys for each query ({name}) and leaves it to "
+                'its attention to look at these only, which attn_implementation="regard" does not '
+                'do: load it with attn_implementation="eager"'
             )
     looks_back = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     pattern, bias, first_query = _meaning(attention_mask, query, key, bool(looks_back))

@@ -165,7 +165,8 @@ def _adds_numbers(func: Any, args: Any) -> bool:
     """Say whether a mask is made longer by what may mean its opposite as a boolean.
 
     Zeros allow a pair in a mask of numbers, and hide it in a boolean one. Parts that were made from
-    masks, as `mask.new_ones` is (not `mask.new_zeros`), and ones behind a mask are surely meant as booleans.
+    masks, as `mask.new_ones` is (not `mask.new_zeros`), and ones behind a mask are surely meant as
+    booleans.
     """
     if func.overloadpacket is _aten.cat:
         return not all(isinstance(part, BooleanMask) for part in args[0])

@@ -110,9 +110,7 @@ def _shapes(running: Sequence[Frame]) -> list[list[int]]:
     return []
 
 
-def _but_masks(
-    given: Sequence[Sequence[int]], weights: Sequence[int]
-) -> Sequence[Sequence[int]]:
+def _but_masks(given: Sequence[Sequence[int]], weights: Sequence[int]) -> Sequence[Sequence[int]]:
     """Return the shapes that are not those of masks and biases, which scores have as well."""
     others = [one for one in given if len(one) < 4 or [*one[-2:]] != [*weights[-2:]]]
     return others or given
