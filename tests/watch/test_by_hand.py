@@ -224,6 +224,21 @@ def test_other_softmaxes_are_not_taken_for_attention(function: Callable[[Tensor]
         model(numbers(QUERIES, KEYS))
 
 
+def test_views_that_only_dropped_weights_have() -> None:
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        weights = scores_of(query, key)[:1].softmax(dim=-1).expand(query.shape[0], -1, -1, -1)
+        dropped = F.dropout(weights, 0.5)
+        return dropped.view(-1, KEYS).view(weights.shape) @ value
+
+    model, given = Kernel(attention), inputs()
+    torch.manual_seed(4)
+    expected = model(*given)
+    torch.manual_seed(4)
+    with regard.watch(model) as seen:
+        assert torch.equal(model(*given), expected)
+    assert seen[0].problem.endswith("was not followed to a product with values")
+
+
 @pytest.mark.parametrize("decay", [-200.0, -6.0])
 def test_decays_are_not_taken_for_attention(decay: float) -> None:
     # As in Mamba 2: states are handed on, and what is long ago has faded.

@@ -218,7 +218,11 @@ class SoftmaxTracker:
         target = arguments[0] if arguments else None
         clean = None
         if any(one.clean is not None for _, one in mine):
-            clean = self._without_dropout(function, arguments, options)
+            try:
+                clean = self._without_dropout(function, arguments, options)
+            except RuntimeError:
+                # They lie in memory otherwise than those that were dropped, and have no such view.
+                return function(*arguments, **options)
         result = function(*arguments, **options)
         if function in IN_PLACE:
             result_is: Any = target
