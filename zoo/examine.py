@@ -87,7 +87,6 @@ class _Examination:
         except Exception as error:  # noqa: BLE001
             self._not_configured(error)
             return
-        self._others()
         sides = SIDES if self.maker.takes_padding else SIDES[:1]
         for side in sides:
             self._side(side)
@@ -104,16 +103,20 @@ class _Examination:
 
     def _make(self) -> None:
         """Make a model, and what makes inputs that it takes."""
-        # Some share keys among heads only if they are large, or never.
+        # Some do not share keys among heads, or do so with one of their kernels only.
         failed: Exception | None = None
         for more in ({}, {"*.num_key_value_heads": sizes.HEADS}):
+            self.result.notes.clear()
             try:
                 self.config = small_config(self.name, more)
                 self.model = made(self.name, self.config)
                 self.maker = self._maker()
-                return
             except Exception as error:  # noqa: BLE001
                 failed = failed or error
+                continue
+            self._others()
+            if self.eager is not None or more:
+                return
         assert failed is not None
         raise failed
 
