@@ -107,9 +107,7 @@ def _remarks(one: Result) -> str:
 
 
 def _shortened(words: str) -> str:
-    words = re.sub(
-        r"^StrictDataclass\w+: Class validation error for validator '\w+': /\s*", "", words
-    )
+    words = re.sub(r"^StrictDataclass\w+: Class validation .*? '\w+': /\s*", "", words)
     plain = re.sub(r"[^\x20-\x7e×…–—é]", "", words).replace("|", "/").replace("`", "")
     plain = re.sub(r"([<>*_\[\]\\])", r"\\\1", plain.replace(" / ", " "))
     return plain if len(plain) <= LONGEST else plain[:LONGEST].rsplit(" ", 1)[0] + " …"
