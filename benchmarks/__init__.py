@@ -2,6 +2,7 @@
 
 BENCHMARKS: dict[str, str | None] = {
     "attend": None,
+    "masks": None,
     "transformers_window": None,
     "matrix": None,
     "memory": "docs/images/memory.svg",

@@ -1,6 +1,9 @@
 """``import regard`` loads torch and the lower floors only, and soon."""
 
+import builtins
 import compileall
+import importlib
+import pkgutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,6 +62,16 @@ print("sympy" in sys.modules)
 """
 
 
+IMPORT_ALL = f"""
+import sys
+for name in {OPTIONAL!r}:
+    sys.modules[name] = None
+import regard
+from regard import *
+print(open is __builtins__.open, sorted(name for name in regard.__all__ if name not in globals()))
+"""
+
+
 def test_import_loads_no_optional_dependency(run_python: Callable[..., str]) -> None:
     assert run_python("-c", LIST_OPTIONAL).split() == []
 
@@ -82,5 +95,16 @@ def test_import_takes_little_longer_than_torch(run_python: Callable[..., str]) -
 
 
 def test_all_of_it_can_be_completed() -> None:
-    assert set(regard.__all__) <= set(dir(regard))
+    assert {*regard.__all__, "open", "save"} <= set(dir(regard))
     assert "Any" not in dir(regard)
+
+
+def test_all_of_it_can_be_imported_without_extras(run_python: Callable[..., str]) -> None:
+    assert run_python("-c", IMPORT_ALL).strip() == "True []"
+
+
+def test_an_import_of_everything_hides_no_builtin() -> None:
+    rooms = [one.name for one in pkgutil.walk_packages(regard.__path__, "regard.") if one.ispkg]
+    for room in ("regard", *rooms):
+        exported = getattr(importlib.import_module(room), "__all__", [])
+        assert not set(exported) & set(dir(builtins)), room

@@ -19,11 +19,14 @@ from regard.patterns import (
 from regard.watch import watch
 
 if TYPE_CHECKING:
-    from regard.recording import open, save
+    from regard.recording import open as open
+    from regard.recording import save as save
     from regard.views import page
 
 __version__ = "0.1.0"
 
+# Without `open`, which would hide the builtin after `from regard import *`, and without `save`:
+# both need zarr, and the import would fail where that is missing.
 __all__ = [
     "AttentionMatrix",
     "attend",
@@ -34,13 +37,11 @@ __all__ = [
     "everyone",
     "global_at",
     "neighbours",
-    "open",
     "padding",
     "page",
     "plan",
     "prefix",
     "rollout",
-    "save",
     "strided",
     "watch",
     "window",
@@ -49,7 +50,7 @@ __all__ = [
 
 def __dir__() -> list[str]:
     """List what there is, also what is not loaded yet."""
-    return sorted({*globals(), *__all__} - {"TYPE_CHECKING", "Any"})
+    return sorted({*globals(), *__all__, "open", "save"} - {"TYPE_CHECKING", "Any"})
 
 
 def __getattr__(name: str) -> Any:

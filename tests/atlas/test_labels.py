@@ -27,13 +27,13 @@ class TestMeasures:
 
     def test_evidence_has_the_number_and_the_rule(self) -> None:
         assert labels_of(head_row(0, 0, previous=0.746)) == [
-            Label("previous-token", "previous 0.74 ≥ 0.4")
+            Label("previous-token", "previous 0.746 ≥ 0.4")
         ]
 
-    def test_evidence_never_contradicts_the_rule(self) -> None:
-        """0.3999 would be rounded to 0.40, and 0.29 is a little less than 0.29."""
-        assert labels_of(head_row(0, 0, next=0.4))[0].evidence == "next 0.40 ≥ 0.4"
-        assert labels_of(head_row(0, 0, same_token=0.29))[0].evidence == "same_token 0.29 ≥ 0.2"
+    @pytest.mark.parametrize("rule", SIMPLE, ids=lambda rule: rule.measure)
+    def test_evidence_never_contradicts_the_rule(self, rule: Any) -> None:
+        (label,) = labels_of(head_row(0, 0, **{rule.measure: rule.threshold}))
+        assert label.evidence == f"{rule.measure} {rule.threshold:.3f} ≥ {rule.threshold:g}"
 
     @pytest.mark.parametrize("missing", [None, float("nan")])
     def test_what_was_not_measured_says_nothing(self, missing: Any) -> None:
@@ -64,9 +64,9 @@ class TestOffsets:
     def test_one_fixed_distance(self) -> None:
         shares = dict.fromkeys(range(-16, 17), 0.01)
         assert labels_of({}, offsets=shares | {-3: 0.41}) == [
-            Label("positional", "offset −3 0.41 ≥ 0.3")
+            Label("positional", "offset −3 0.410 ≥ 0.3")
         ]
-        assert labels_of({}, offsets=shares | {2: 0.3})[0].evidence == "offset +2 0.30 ≥ 0.3"
+        assert labels_of({}, offsets=shares | {2: 0.3})[0].evidence == "offset +2 0.300 ≥ 0.3"
         assert names({}, offsets=shares | {-3: 0.29}) == []
 
     def test_neighbours_have_names_of_their_own(self) -> None:

@@ -8,7 +8,17 @@ import pyarrow
 import pytest
 
 from regard.atlas.report import report
-from tests.atlas.surveyed import ABOUT, HOSTILE, example_row, head_row, rows, tables
+from tests.atlas.surveyed import (
+    ABOUT,
+    HOSTILE,
+    PRINTED,
+    as_arrow,
+    example_row,
+    hard_to_round,
+    head_row,
+    rows,
+    tables,
+)
 from tests.browsing import opening
 from tests.views.page.conftest import browser as browser
 from tests.views.page.looks import TEXT_FAULTS
@@ -63,7 +73,7 @@ class TestHeads:
         page = open_report(small)
         cell(page, 1).click()
         assert chosen(page) == "Layer 0, head 1"
-        assert "previous 0.74 ≥ 0.4" in page.locator(".card-labels").inner_text()
+        assert "previous 0.740 ≥ 0.4" in page.locator(".card-labels").inner_text()
         line = page.locator(".measures tr", has_text="previous token")
         assert line.locator("td").all_inner_texts() == ["0.740", "", "1 of 6"]
         assert page.locator(".chart").count() == 2
@@ -108,6 +118,34 @@ class TestHeads:
         cell(page, 1).hover()
         words = page.locator(".tooltip").inner_text()
         assert words == "Layer 0, head 1 · entropy 1.50 nats · previous-token"
+
+    def test_a_number_is_the_same_wherever_it_is(self, open_report: Open) -> None:
+        page = open_report(report(as_arrow(rows(hard_to_round)), ABOUT), "#measure=previous")
+
+        def labelled(label: str) -> str:
+            return page.locator(".label-row", has_text=label).locator(".head-button").inner_text()
+
+        cell(page, 1).click()
+        previous = PRINTED["previous"]
+        assert f"previous {previous} ≥ 0.4" in page.locator(".card-labels").inner_text()
+        line = page.locator(".measures tr", has_text="previous token")
+        assert line.locator("td").first.inner_text() == previous
+        assert labelled("previous-token") == f"0.1 {previous}"
+        cell(page, 1).hover()
+        assert f"previous token {previous} " in page.locator(".tooltip").inner_text()
+        cell(page, 2).click()
+        offset = PRINTED["offset"]
+        assert f"offset −2 {offset} ≥ 0.3" in page.locator(".card-labels").inner_text()
+        titles = page.locator(".chart .bar title").all_text_contents()
+        assert f"−2: {offset}" in titles
+        cell(page, 4).click()
+        score, (low, high) = PRINTED["score"], PRINTED["ends"]
+        evidence = f"{score} ({low} to {high}) of 400, against 0.38"
+        assert evidence in page.locator(".card-labels").inner_text()
+        for place in (".tasks", ".task-table tr:has-text('obj →')"):
+            words = " ".join(page.locator(place).inner_text().split())
+            assert f"{score} {low}–{high} " in words
+            assert "0.38 word at −2" in words
 
 
 class TestTables:

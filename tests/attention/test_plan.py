@@ -9,8 +9,7 @@ from torch import Tensor
 import regard
 from regard import causal, neighbours, plan, prefix, window
 from regard.attention import Plan
-from regard.attention.plan import BACKENDS, LARGEST_MASK, SHORT
-from regard.patterns import Pattern
+from regard.attention.plan import BACKENDS, LARGEST_MASK
 from regard.positions import alibi, softcap
 from tests.attention.cases import relative
 
@@ -71,12 +70,22 @@ def test_window() -> None:
 
 
 def test_short_sequences() -> None:
-    pattern = causal() & window(before=31)
-    short, longer = (plan(*tokens(n), pattern=pattern) for n in (SHORT, SHORT + 1))
-    assert short.backend == "fused"
-    assert short.reason == "the sequences are so short that a dense mask is the quickest"
-    assert short.density == 1.0
-    assert longer.backend == "blocks"
+    found = plan(*tokens(300), pattern=causal() & window(before=31))
+    assert found.backend == "fused"
+    assert found.reason == "there are so few pairs that computing all of them is the quickest"
+    assert found.density == 1.0
+
+
+def test_more_heads_make_more_pairs() -> None:
+    many = [tensor[:, :1].expand(8, 64, -1, -1) for tensor in tokens(300)]
+    assert plan(*many, pattern=causal() & window(before=31)).backend == "blocks"
+
+
+def test_a_graph_whose_keys_would_be_copied_one_by_one() -> None:
+    edges = torch.randint(0, 2048, (400_000, 2), generator=torch.Generator().manual_seed(0))
+    found = plan(*tokens(2048), pattern=neighbours(edges))
+    assert found.backend == "fused"
+    assert plan(*tokens(2048), pattern=neighbours(edges[:2048])).backend == "blocks"
 
 
 def test_dropout() -> None:
@@ -120,23 +129,21 @@ def test_a_learned_bias() -> None:
 
 
 @pytest.mark.parametrize("lse", [False, True])
-@pytest.mark.parametrize(
-    ("pattern", "keys"), [(causal(), 4099), (causal() & window(before=31), 17)]
-)
-def test_a_decoding_step(pattern: Pattern, keys: int, lse: bool) -> None:
-    found = plan(*tokens(1, keys), pattern=pattern, lse=lse)
+def test_a_decoding_step(lse: bool) -> None:
+    found = plan(*tokens(1, 4099), pattern=causal(), lse=lse)
     assert found.backend == "fused"
     assert found.reason == "every query may look at every key"
     assert found.density == 1.0
-    assert found.flops == 2 * 2 * 16 * 2 * keys
+    assert found.flops == 2 * 2 * 16 * 2 * 4099
 
 
-def test_a_decoding_step_with_a_window_over_a_long_cache() -> None:
-    found = plan(*tokens(1, 4096), pattern=causal() & window(before=31))
-    assert found.backend == "blocks"
-    # The 32 keys that it sees are the last block of 32.
-    assert found.density == 32 / 4096
-    assert found.flops == 2 * 2 * 16 * 2 * 32
+@pytest.mark.parametrize("keys", [17, 4096, 100_000])
+def test_a_decoding_step_with_a_window(keys: int) -> None:
+    found = plan(*tokens(1, keys), pattern=causal() & window(before=31))
+    assert found.backend == "fused"
+    seen = min(keys, 32)
+    assert found.density == seen / keys
+    assert found.flops == pytest.approx(2 * 2 * 16 * 2 * seen)
 
 
 def test_a_pattern_that_hides_nothing_is_dense() -> None:

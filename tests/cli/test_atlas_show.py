@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from regard.cli.atlas_show import show
-from tests.atlas.surveyed import ABOUT, rows, tables
+from tests.atlas.surveyed import ABOUT, PRINTED, as_arrow, hard_to_round, rows, tables
 
 
 def shown(width: int = 80, limit: int = 5, about: dict[str, object] = ABOUT, *names: str) -> str:
@@ -21,8 +21,24 @@ def test_tells_the_survey_the_labels_and_the_relations() -> None:
     assert lines[0] == "a/model<b>"
     assert lines[1] == "2 layers · 6 heads · 3 documents · 1,234,567 tokens · over books/"
     assert lines[2] == "skipped: sentence longer than the window (12), not UTF-8 (1)"
-    assert "previous-token 1 0.1 previous 0.74 ≥ 0.4" in lines
+    assert "previous-token 1 0.1 previous 0.740 ≥ 0.4" in lines
     assert "obj → governor 1.1 0.80 ██████▍ 0.75–0.85 0.40 word at −2 400" in lines
+
+
+def test_numbers_are_rounded_as_in_the_report() -> None:
+    file = io.StringIO()
+    made = as_arrow(rows(hard_to_round))
+    show(made, ABOUT, Console(file=file, width=120, highlight=False))
+    lines = [" ".join(line.split()) for line in file.getvalue().splitlines()]
+    low, high = PRINTED["ends"]
+    assert f"previous-token 1 0.1 previous {PRINTED['previous']} ≥ 0.4" in lines
+    assert any(f"offset −2 {PRINTED['offset']} ≥ 0.3" in line for line in lines)
+    (relation,) = (line for line in lines if line.startswith("obj → governor"))
+    assert f" {PRINTED['score']} " in relation
+    assert f" {low}–{high} 0.38 word at −2 " in relation
+    assert any(
+        f"{PRINTED['score']} ({low} to {high}) of 400, against 0.38" in line for line in lines
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

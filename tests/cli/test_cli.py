@@ -4,8 +4,11 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +16,8 @@ from transformers import (
     BertConfig,
     BertModel,
     BertTokenizerFast,
+    LlamaConfig,
+    LlamaModel,
     MarianConfig,
     MarianMTModel,
     ViTConfig,
@@ -22,11 +27,14 @@ from typer.testing import CliRunner
 
 from materials import minilm
 from regard.cli.app import app
+from regard.cli.choosing import Chosen, asked_token
 from regard.cli.running import watched
-from tests.small import BART, HIDDEN, SIZES
+from regard.matrix import AttentionMatrix
+from tests.small import BART, GROUPED, HIDDEN, SIZES
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
 
+ROOT = Path(__file__).parents[2]
 SENTENCE = "The animal didn't cross the street because it was too tired"
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "an", "apple", "a", "day", "is", "it", ".")
 VOCABULARY = {
@@ -59,6 +67,16 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory, bert: Path) -> Path:
+    """Return the folder of a small decoder with random weights."""
+    folder = tmp_path_factory.mktemp("models") / "decoder"
+    torch.manual_seed(0)
+    LlamaModel(LlamaConfig(**{**GROUPED, **VOCABULARY})).save_pretrained(folder)
+    BertTokenizerFast.from_pretrained(bert).save_pretrained(folder)
+    return folder
+
+
 def saved_vit(folder: Path, image_size: int | tuple[int, int]) -> Path:
     """Save a small model of images with random weights; return its folder."""
     torch.manual_seed(0)
@@ -88,6 +106,99 @@ def test_look_prints_heads(bert: Path) -> None:
     assert "Where “apple” looks in bert (token 2 of 6)" in out
     assert len(re.findall(r"^ *[01]\.[01]  ", out, re.MULTILINE)) == 4
     assert error == ""
+
+
+def test_look_prints_where_each_token_stands(bert: Path) -> None:
+    out, _ = regard("look", "a day is a day", "-m", bert, "-t", "is")
+    assert re.search(r"\bday@2 0\.\d\d", out)
+    assert re.search(r"\bday@5 0\.\d\d", out)
+
+
+@pytest.mark.parametrize("command", ["look", "explain"])
+def test_which_of_several_tokens_looks(bert: Path, command: str) -> None:
+    text = "a day is a day"
+    out, _ = regard(command, text, "-m", bert, "-t", "day")
+    why = "the first of 2 tokens “day” (@2, @5); for another, pass --token @5"
+    assert f"Token 2: {why}" in out
+    for wanted in ("@5", "5", "day@5", "-2"):
+        out, _ = regard(command, text, "-m", bert, f"--token={wanted}")
+        assert why not in out
+        assert "token 5" in out.lower()
+    _, error = regard(command, text, "-m", bert, "-t", "apple@5", code=1)
+    assert error == "error: token 5 is 'day', got 'apple@5'\n"
+
+
+def test_tokens_that_are_numbers() -> None:
+    tokens = ["the", " 2", " 1", " 2", " x@1"]
+    found = asked_token("1", tokens)
+    assert found == Chosen(2, "the token “1”; for position 1, pass --token @1")
+    assert asked_token("@1", tokens) == Chosen(1)
+    assert asked_token("2", tokens).why.startswith("the first of 2 tokens “2” (@1, @3)")
+    assert asked_token("0", tokens) == Chosen(0)
+    assert asked_token("x@1", tokens) == Chosen(4)
+    for wanted, message in (
+        ("@9", "there are 5 tokens, numbered from 0, got 9"),
+        ("the@2", "token 2 is '1', got 'the@2'"),
+        ("y@z", "there is no token 'y@z'; the tokens are the, 2, 1, 2, x@1"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            asked_token(wanted, tokens)
+
+
+def test_a_decoder_is_looked_at_where_it_goes_on(
+    decoder: Path, marian: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing of any other row is computed for it."""
+    monkeypatch.delattr(AttentionMatrix, "summarize")
+    why = "the last token, from which the model goes on; for another, pass --token TEXT or @NUMBER"
+    for command in ("look", "explain"):
+        out, _ = regard(command, "a day is a day", "-m", decoder)
+        assert f"Token 6: {why}" in out
+    found = json.loads(regard("look", "a day is a day", "-m", decoder, "--json")[0])
+    assert (found["position"], found["chosen"]) == (6, why)
+    out, _ = regard("look", "an apple", "-m", marian, "--target", "it is a day")
+    assert f"Token 5: {why}" in out
+
+
+def test_a_layer_that_only_the_encoder_has(
+    bert: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("models") / "deep"
+    sizes = {**BART, **VOCABULARY, "encoder_layers": 3, "decoder_layers": 1}
+    MarianMTModel(MarianConfig(**sizes, forced_eos_token_id=None)).save_pretrained(folder)
+    BertTokenizerFast.from_pretrained(bert).save_pretrained(folder)
+    given = ("explain", "an apple a day is it", "-m", folder, "--target", "it", "--layer", 2)
+    out, _ = regard(*given)
+    assert re.search(r"Token \d: of all words it looks hardest at another one", out)
+
+
+def test_an_encoder_is_looked_at_where_it_tells_most(
+    bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(AttentionMatrix, "summarize")
+    text = "an apple a day is it"
+    found = json.loads(regard("look", text, "-m", bert, "--json")[0])
+    said = re.fullmatch(
+        r"of all words it looks hardest at another one \((\w+)@(\d), (0\.\d\d) in (\d)\.(\d)\); "
+        "for another, pass --token TEXT or @NUMBER",
+        found["chosen"],
+    )
+    assert said is not None
+    word, key, weight, layer, head = said.groups()
+    (there,) = (
+        one for one in found["heads"] if (one["layer"], one["head"]) == (int(layer), int(head))
+    )
+    (at,) = (one for one in there["keys"] if one["position"] == int(key))
+    assert at["token"].strip() == word
+    assert f"{at['weight']:.2f}" == weight
+    # No other word looks harder: neither at itself, nor beside it, nor at the ends.
+    _, _, run = watched(text, str(bert))
+    near = (torch.arange(8)[:, None] - torch.arange(8)).abs() <= 1
+    rows = torch.stack([call.matrix[0].dense() for call in run.seen]).masked_fill(near, 0.0)
+    assert rows[..., 1:-1, 1:-1].max().item() == pytest.approx(at["weight"])
+    monkeypatch.setattr("regard.cli.telling._LOOKED_THROUGH", 2)
+    out, _ = regard("look", text, "-m", bert)
+    assert ": of 2 words, spread over the text, it looks hardest" in out
 
 
 def test_look_prints_json(bert: Path) -> None:
@@ -152,6 +263,34 @@ def test_explain_prints_the_worked_example(tmp_path: Path) -> None:
     assert '"explanation":{"token":"it"' in (tmp_path / "steps.html").read_text(encoding="utf-8")
 
 
+def page_facts(path: Path) -> Any:
+    (found,) = re.findall(r'id="regard-page">(.*?)</script>', path.read_text(encoding="utf-8"))
+    return json.loads(found)
+
+
+def test_explain_saves_a_page_of_the_head_it_explains(
+    bert: Path, marian: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "e.html"
+    regard("explain", "an apple a day", "-m", bert, "-t", "a", "-l", 1, "--head", 1, "--save", path)
+    found = page_facts(path)
+    (layer,) = found["layers"]
+    assert (layer["title"], layer["heads"], layer["looks"]) == ("layer 1", [1], "self")
+    assert [text["name"] for text in found["texts"]] == ["token 3", "text"]
+    assert found["texts"][0]["positions"] == [3]
+    assert found["about"] == "bert"
+    given = ("explain", "an apple a day", "-m", marian, "--target", "it is", "-t", "it", "-l", 1)
+    regard(*given, "--head", 2, "--save", path)
+    found = page_facts(path)
+    (layer,) = found["layers"]
+    assert (layer["title"], layer["heads"], layer["looks"]) == ("cross layer 1", [2], "cross")
+    assert [text["name"] for text in found["texts"]] == ["source", "target token 2"]
+    regard("explain", "--save", path)
+    found = page_facts(path)
+    assert found["layers"][0]["title"] == "attention"
+    assert [text["name"] for text in found["texts"]] == ["token 5", "text"]
+
+
 def test_explain_a_real_model(bert: Path) -> None:
     out, _ = regard("explain", "an apple a day", "-m", bert, "-t", "apple", "-l", 1, "--head", 1)
     assert "The query of “apple”" in out
@@ -161,8 +300,29 @@ def test_explain_a_real_model(bert: Path) -> None:
 def test_doctor_says_what_works() -> None:
     found = json.loads(regard("doctor", "--json")[0])
     assert found["versions"]["torch"] == torch.__version__
+    assert found["versions"]["zarr"] == metadata.version("zarr")
     for backend in ("reference", "fused", "blocks"):
         assert found["backends"][backend].startswith("works on")
+
+
+def test_doctor_lists_every_package_of_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(package: str) -> str:
+        raise metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    found = json.loads(regard("doctor", "--json")[0])["versions"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    for_users = set(re.findall(r"\w+", extras["all"][0])) - {"regard"} | {"progress"}
+    for extra in for_users:
+        for requirement in extras[extra]:
+            package = re.match(r"[\w-]+", requirement)[0]  # type: ignore[index]
+            if package != "regard":
+                assert found[package].startswith("not installed: pip install ")
+    assert found["zarr"] == 'not installed: pip install "regard[map]"'
+    assert found["pandas"] == 'not installed: pip install "regard[frame]"'
+    assert found["numpy"] == "not installed: pip install regard"
+    assert found["gguf"] == "not installed: pip install gguf"
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_publish_by_depth_and_pool(book: Made, tmp_path: Path) -> None:
     site = tmp_path / "site"
     regard("publish", book.path, site, "--heads", "0.0", "--depth", 0, "--pools", "max", "-y")
     tiles = site / "data" / book.digest / "tiles"
-    assert {path.name for path in tiles.iterdir()} == {"c0-h0-max", "all-max"}
+    assert {path.name for path in tiles.iterdir()} == {"c0-h0-max"}
 
 
 def test_publish_asks_nobody_who_is_not_there(book: Made, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Models of transformers on `attend`: the same numbers as on their own attention."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -517,3 +518,16 @@ class TestRefusals:
         rule = r"must know where its 10 queries stand among 40 keys"
         with pytest.raises(ValueError, match=rule):
             model(tokens()[:, 30:], attention_mask=allowed, past_key_values=past)
+
+
+def test_a_compiled_model_is_told_nothing_of_graph_breaks() -> None:
+    """Masks and patterns are kept out of the graph, instead of failing to be traced."""
+    made, config = DECODERS["window"]
+    torch.manual_seed(0)
+    model = made(config).eval()
+    regard.hf.use(model, pattern=regard.window(before=5))
+    tokens = torch.arange(20)[None] % config.vocab_size
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = torch.compile(model, backend="eager")(tokens).logits
+        torch.testing.assert_close(found, model(tokens).logits)

@@ -31,6 +31,7 @@ from tests.matrix.expected import (
     product_allowance,
     rollout_tolerance,
 )
+from tests.matrix.reductions import every_reduction
 
 
 @pytest.mark.parametrize("bias", [None, alibi(3)])
@@ -224,3 +225,37 @@ def test_nothing_at_all(
     assert torch.equal(sums, torch.zeros(batch, 3, 2, keys, dtype=torch.float64))
     assert matrix[..., :1].dense().shape == (batch, 3, queries, min(1, keys))
     assert torch.equal(matrix.lse, dense_lse(case, sinks))
+
+
+NOTHING = slice(0, 0)
+ALL = slice(None)
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize(
+    "where",
+    [
+        (NOTHING,),
+        (ALL, NOTHING),
+        (1, NOTHING),
+        (NOTHING, 1),
+        (..., NOTHING, ALL),
+        (..., NOTHING),
+        (1, 2, ALL, NOTHING),
+        (NOTHING, NOTHING, NOTHING, NOTHING),
+    ],
+)
+def test_parts_with_nothing_in_them(where: tuple[object, ...], written: bool) -> None:
+    """Products are those of `torch.matmul` with zeros of the same shape, and so are summaries."""
+    matrix = matrix_of(case_of(batch=2, heads=3, queries=5, keys=7, dtype=torch.float32))
+    part = (AttentionMatrix.from_weights(matrix.dense()) if written else matrix)[where]
+    zeros = torch.zeros(part.shape)
+    *lead, queries, keys = part.shape
+    assert torch.equal(part.dense(), zeros)
+    for values in (torch.ones(keys), torch.ones(keys, 2), torch.ones(*lead, keys, 2)):
+        assert torch.equal(part @ values, zeros @ values)
+    for vectors in (torch.ones(queries), torch.ones(2, queries), torch.ones(*lead, 2, queries)):
+        assert torch.equal(vectors @ part, vectors @ zeros)
+    for found in part.summarize(*every_reduction(7)):
+        for name, tensor in found.tensors.items():
+            assert tensor.shape == tuple(len(found.labels[axis]) for axis in found.axes(name))

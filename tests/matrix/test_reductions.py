@@ -6,7 +6,8 @@ from hypothesis import given
 from torch import Tensor
 
 import regard
-from regard.matrix import AttentionMatrix
+from regard.matrix import AttentionMatrix, Edges
+from regard.matrix.tiles import tiles
 from regard.patterns import Pattern, causal, everyone, strided, window
 from tests.attention.cases import Case, case_of
 from tests.matrix.cases import matrix_of
@@ -64,6 +65,29 @@ def test_edges_of_equal_weight_are_in_the_order_of_the_matrix() -> None:
     assert found.heads.tolist()[:6] == [0, 1, 0, 0, 1, 1]
     assert found.queries.tolist()[:6] == [6, 6, 5, 5, 5, 5]
     assert found.keys.tolist()[:6] == [6, 6, 5, 6, 5, 6]
+
+
+@pytest.mark.parametrize("limit", [1, 50, 1_000, 2_000_000])
+@pytest.mark.parametrize("alike", [False, True])
+def test_edges_of_a_low_threshold_are_kept_up_to_the_limit(limit: int, alike: bool) -> None:
+    """No more than twice the limit is ever held, and the rest is counted."""
+    case = case_of(batch=2, heads=3, queries=301, keys=331, pattern=causal(), dtype=torch.float32)
+    if alike:
+        case.query.zero_()
+    matrix = matrix_of(case)[:, :, 1:, 2:]
+    reduction, most = Edges(1e-30, limit), 0
+    state = reduction.start(matrix.view)
+    for tile in tiles(matrix.view, reduction.facts):
+        state = reduction.update(state, tile)
+        most = max(most, sum(map(len, state.pairs)))
+    found, weights = reduction.finish(state), matrix.dense()
+    allowed = (weights >= 1e-30).nonzero()
+    assert most < 2 * limit
+    assert found.total == len(allowed)
+    values, order = weights[tuple(allowed.T)].sort(descending=True, stable=True)
+    assert torch.equal(found.weights, values[:limit])
+    places = torch.stack([found.batch, found.heads, found.queries - 1, found.keys - 2], dim=1)
+    assert torch.equal(places, allowed[order][:limit])
 
 
 @fewer

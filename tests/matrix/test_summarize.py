@@ -139,7 +139,7 @@ from benchmarks._measure import peak_bytes
 from regard.matrix import *
 
 reductions = [Entropy(), EffectiveKeys(), Received(), Offsets(5), Distance(), Pool(128),
-              Pool(128, "max"), TopKeys(3), Edges(0.5), Hits(regard.window(3)),
+              Pool(128, "max"), TopKeys(3), Edges(0.5), Edges(1e-9), Hits(regard.window(3)),
               Mass({{"even": torch.arange({length}) % 2 == 0, "near": regard.window(3)}})]
 x = torch.randn(1, 2, {length}, 16)
 regard.AttentionMatrix(x[:, :, :64], x, pattern=regard.causal()).summarize(*reductions)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from regard.patterns import Pattern, causal, everyone, padding, prefix
 from regard.patterns.cover import as_span
-from tests.strategies import patterns
+from tests.strategies import patterns, query_positions
 
 SIZES = st.integers(1, 40)
 BATCHES = st.sampled_from([None, 1, 3])
@@ -114,3 +114,16 @@ def test_what_says_to_be_relative_depends_on_the_distance_alone(
         for offset in range(1 - num_positions, num_positions):
             diagonal = allowed.diagonal(offset, dim1=1, dim2=2)
             assert diagonal.all() or not diagonal.any()
+
+
+@given(st.integers(1, 60), st.sampled_from([None, 3]), st.booleans(), st.data())
+def test_a_dense_mask_is_what_the_pattern_says_of_each_pair(
+    num_keys: int, batch: int | None, anywhere: bool, data: st.DataObject
+) -> None:
+    pattern = data.draw(patterns(num_keys, batch, anywhere=anywhere))
+    positions = data.draw(query_positions(num_keys, anywhere=anywhere))
+    sequences = torch.arange(batch or 1)[:, None, None]
+    expected = pattern.test(sequences, positions[:, None], torch.arange(num_keys))
+    found = pattern.dense(positions, num_keys)
+    assert torch.equal(*torch.broadcast_tensors(found, expected))
+    assert found.shape == (pattern.batch_size or 1, len(positions), num_keys)

@@ -66,7 +66,7 @@ def assert_fits(
     for written in (WRITTEN_PAIRS, 0):
         with patch("regard.patterns.strips.WRITTEN_PAIRS", written):
             found = layout(pattern, positions, num_keys, block=block)
-        assert written or all(s.mask is None or len(s.mask) == 1 for s in found.strips)
+            assert written or all(s.mask is None or len(s.mask) == 1 for s in found.strips)
         assert torch.equal(counted(found, batch or 1, num_keys), expected.long())
 
 

@@ -23,6 +23,20 @@ def test_strongest_keys_of_rows(made: Made, call: int, head: int | str) -> None:
     torch.testing.assert_close(torch.from_numpy(rest).double(), left, rtol=1e-4, atol=1e-6)
 
 
+def test_strongest_keys_in_the_mean_of_all_heads(made: Made) -> None:
+    dense = torch.cat(made.weights).mean(dim=0)
+    keys, found, rest = made.recording.top_keys("all", "mean", range(700, 716), 5)
+    wanted = dense[700:716].topk(5, dim=-1)
+    torch.testing.assert_close(
+        torch.from_numpy(found).double(), wanted.values, rtol=2e-5, atol=1e-7
+    )
+    assert torch.equal(torch.from_numpy(keys), wanted.indices)
+    left = 1.0 - wanted.values.sum(dim=-1)
+    torch.testing.assert_close(torch.from_numpy(rest).double(), left, rtol=1e-4, atol=1e-6)
+    with pytest.raises(IndexError, match="queries 0 to 1099, got 1096 to 1111"):
+        made.recording.top_keys("all", "mean", range(1096, 1112), 5)
+
+
 def test_strongest_queries_of_a_key(made: Made) -> None:
     column = made.weights[0][1, :, 40]
     queries, found, total = made.recording.top_queries(0, 1, 40, 7)

@@ -117,6 +117,24 @@ def test_fingers_drag_pinch_and_choose(viewing: Viewing, url: str) -> None:
     assert abs(view.ask("map.look().query") - 380) <= 1
 
 
+def test_on_a_phone_a_choice_uncovers_the_map(viewing: Viewing, url: str) -> None:
+    view = viewing.open(url, "#heads=c0-h0", **PHONE)
+    for head, beside in (("c1-h2", False), ("c1-h0", True)):
+        view.page.tap(".show-heads")
+        view.page.wait_for_selector(".heads", state="visible")
+        if beside:
+            view.page.tap(".heads .add")
+        view.page.tap(f"[data-head={head}]")
+        view.page.wait_for_selector(".heads", state="hidden")
+        view.settle()
+    assert view.ask("map.look().heads") == [{"call": 1, "head": 2}, {"call": 1, "head": 0}]
+    # On a desk, where they are beside the map, they stay.
+    desk = viewing.open(url, "#heads=c0-h0")
+    desk.page.click("[data-head=c1-h2]")
+    desk.settle()
+    assert desk.page.is_visible(".heads")
+
+
 def test_searching_goes_to_rows_and_marks_them(viewing: Viewing, url: str, book: Made) -> None:
     view = viewing.open(url)
     view.page.keyboard.press("/")

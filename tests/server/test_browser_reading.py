@@ -117,6 +117,23 @@ def test_a_row_lights_its_keys(viewing: Viewing, url: str, book: Made) -> None:
     assert x[0] < order[2] < x[1]
 
 
+def test_the_mean_of_all_heads_is_read_as_a_head_is(viewing: Viewing, url: str, book: Made) -> None:
+    view = viewing.open(url, f"#heads=all&{DEEP}")
+    weights = np.mean(book.weights, axis=(0, 1))
+    for key, query in ((300, 330), (311, 312), (326, 326)):
+        found = view.ask(f"map.valueAt({key}, {query})")
+        assert found["tokens"] == 1
+        assert found["value"] == pytest.approx(weights[query, key], rel=1e-5)
+    view.page.mouse.click(*view.place(305, 340))
+    view.page.wait_for_selector(".keys button")
+    row = np.nan_to_num(weights[340])
+    order = np.argsort(-row)[:10]
+    listed = view.page.query_selector_all(".keys button")
+    assert [int(item.get_attribute("data-key")) for item in listed[:10]] == order.tolist()
+    sentence = view.page.inner_text(".sentence")
+    assert f"in the mean of all heads: {row[order[0]]:.4f}" in sentence
+
+
 def test_pictures_are_saved(viewing: Viewing, url: str, tmp_path: Path, book: Made) -> None:
     view = viewing.open(
         url, "#heads=c0-h1,c1-h1&x=322,338&y=322,338&query=330", accept_downloads=True
@@ -191,14 +208,26 @@ def test_everything_fits(viewing: Viewing, url: str, size: tuple[int, int]) -> N
         assert box["y"] + box["height"] <= height
     glass = view.page.locator(".glass").bounding_box()
     assert glass["height"] > 0.4 * height
+    hint = view.page.locator(".readout-token").first
+    assert hint.evaluate("hint => hint.scrollWidth <= hint.clientWidth")
+    view.page.mouse.move(*view.place(100, 400))
+    view.until(lambda: "query" in view.readout(), "the pair is read out")
+    # Both tokens can be read, whatever is around them; and the map is as large as it was.
+    for token in view.page.locator(".readout-token").all():
+        box, inside = token.bounding_box(), token.locator(".quoted").bounding_box()
+        assert inside["x"] + inside["width"] <= box["x"] + box["width"]
+    if width > 820:
+        assert view.page.locator(".glass").bounding_box() == glass
 
 
 def test_a_published_folder_needs_no_server(viewing: Viewing, book: Made, tmp_path: Path) -> None:
-    folder = publish(book.recording, tmp_path / "site", heads=["0.1"], depth=1, progress=False)
+    heads = ["0.1", "mean"]
+    folder = publish(book.recording, tmp_path / "site", heads=heads, depth=1, progress=False)
     with files_served(folder) as url:
         view = viewing.open(url)
         assert view.ask("map.look().heads") == [{"call": 0, "head": 1}]
         assert view.page.locator(".thumb:disabled").count() > 0
+        assert view.page.is_visible("[data-head=all]")
         view.page.mouse.click(*view.place(100, 400))
         view.page.wait_for_selector(".keys button")
         view.page.mouse.move(*view.place(100, 400))
@@ -218,6 +247,30 @@ def test_a_server_that_dies_is_told_of(viewing: Viewing, book: Made) -> None:
     assert "regard map" in alert.inner_text()
     assert view.page.locator(".card").count() == 1
     viewing.expected.append("ERR_CONNECTION")
+
+
+def test_what_could_be_read_after_all_is_no_longer_complained_of(
+    viewing: Viewing, url: str
+) -> None:
+    view = viewing.open(url, "#heads=c1-h0", wait=False, hold="**/text/0.json")
+    view.until(lambda: view.held, "the text is asked for")
+    view.held.pop().abort()
+    view.page.wait_for_selector("[role=alert]:visible")
+    view.until(lambda: view.held, "the text is asked for again")
+    view.release()
+    view.until(lambda: view.ask("map.hasText()"), "there is a text")
+    view.page.wait_for_selector("[role=alert]", state="hidden")
+
+    damaged = {"status": 500, "json": {"error": "these rows are damaged"}}
+    view.page.route("**/rows/c1-h0/0.json", lambda route: route.fulfill(**damaged))
+    view.page.click(".scroller .token >> nth=0")
+    alert = view.page.wait_for_selector("[role=alert]:visible")
+    assert "these rows are damaged" in alert.inner_text()
+    # Another row, of another block.
+    view.page.click(".scroller .token[data-token='17']")
+    view.page.wait_for_selector(".keys button")
+    view.page.wait_for_selector("[role=alert]", state="hidden")
+    viewing.expected += ["ERR_FAILED", "500 (Internal Server Error)"]
 
 
 def test_nothing_there_is_said(viewing: Viewing, browser: Any) -> None:

@@ -48,7 +48,7 @@ def test_info(running: Running, book: Made) -> None:
     assert (found["tileSize"], found["rowBlock"]) == (256, 16)
     assert found["texts"] == [{"name": "text", "tokens": 600}]
     assert [one["name"] for one in found["measures"]][:2] == ["entropy", "distance"]
-    assert found["all"] == {"maxZoom": 0, "fullZoom": 2}
+    assert found["all"] == {"maxZoom": 2, "fullZoom": 2}
     assert set(found["about"]) == {"model", "date", "versions", "dtype", "error", "text_sha256"}
     first = found["calls"][0]
     # 600 tokens in tiles of 256: four tiles along an axis at the deepest level.
@@ -103,10 +103,15 @@ def test_tiles(running: Running, book: Made, level: int, pool: str) -> None:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_the_mean_of_all_heads(running: Running, book: Made, pool: str) -> None:
-    cells = np.mean([pooled(one, 4, pool) for call in book.weights for one in call], axis=0)
-    found = running.tile(book.digest, f"all-{pool}", 0, 0, 0)
-    np.testing.assert_allclose(found, tile_of(cells, 0, 0), rtol=2 * TWELVE_BITS, atol=ROUNDING)
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_the_mean_of_all_heads(running: Running, book: Made, level: int, pool: str) -> None:
+    cell = 2 ** (2 - level)
+    cells = np.mean([pooled(one, cell, pool) for call in book.weights for one in call], axis=0)
+    for y in range(2**level - (level == 2)):
+        for x in range(y + 1):
+            found = running.tile(book.digest, f"all-{pool}", level, x, y)
+            relative = 0.0 if cell == 1 else 2 * TWELVE_BITS
+            np.testing.assert_allclose(found, tile_of(cells, x, y), rtol=relative, atol=ROUNDING)
 
 
 def test_tiles_of_a_matrix_that_is_not_square(running: Running, pair: Made) -> None:
@@ -157,12 +162,16 @@ def test_thumbs(running: Running, book: Made, pair: Made) -> None:
     assert not np.isnan(smaller[:, :30, :20]).any()
 
 
-@pytest.mark.parametrize("head", ["1", "mean"])
-def test_rows(running: Running, book: Made, head: str) -> None:
+@pytest.mark.parametrize("name", ["c0-h1", "c0-hmean", "all"])
+def test_rows(running: Running, book: Made, name: str) -> None:
     weights = np.nan_to_num(book.weights[0])
-    matrix = weights.mean(axis=0) if head == "mean" else weights[int(head)]
+    matrix = weights[1]
+    if name == "c0-hmean":
+        matrix = weights.mean(axis=0)
+    elif name == "all":
+        matrix = np.nan_to_num(book.weights).mean(axis=(0, 1))
     for block in (0, 5, 37):
-        found = running.get(f"/data/{book.digest}/rows/c0-h{head}/{block}.json").json()
+        found = running.get(f"/data/{book.digest}/rows/{name}/{block}.json").json()
         assert found["first"] == 16 * block
         assert len(found["rows"]) == (16 if block < 37 else 8)
         for query, row in enumerate(found["rows"], start=16 * block):

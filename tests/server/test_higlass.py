@@ -50,7 +50,7 @@ def test_sizes(running: Running, book: Made, pair: Made) -> None:
     assert (one["min_pos"], one["max_pos"]) == ([0, 0], [600, 600])
     assert (one["max_width"], one["max_zoom"]) == (1024, 2)
     assert (one["tile_size"], one["bins_per_dimension"], one["mirror_tiles"]) == (256, 256, "false")
-    assert (everything["max_width"], everything["max_zoom"]) == (1024, 0)
+    assert (everything["max_width"], everything["max_zoom"]) == (1024, 2)
     # x runs over keys, y over queries.
     assert (other["max_pos"], other["max_zoom"]) == ([40, 300], 1)
     assert (received["max_pos"], entropy["max_pos"]) == ([40], [300])

@@ -50,15 +50,14 @@ def asked_for(info: dict[str, Any]) -> set[str]:
     paths |= {f"thumbs/{call['call']}.bin" for call in info["calls"]}
     published, size = info["published"], info["tileSize"]
     maps = [
-        (f"c{call}-h{head}", info["calls"][int(call)], info["calls"][int(call)]["maxZoom"], True)
+        ("all", info["calls"][0])
+        if call == "all"
+        else (f"c{call}-h{head}", info["calls"][int(call)])
         for call, head in published["heads"]
     ]
-    if info["all"] is not None:
-        maps.append(("all", info["calls"][0], info["all"]["fullZoom"], False))
-    for name, call, full, has_rows in maps:
-        deepest = call["maxZoom"] if has_rows else info["all"]["maxZoom"]
-        for z in range(min(deepest, published["maxZoom"]) + 1):
-            wide = size * 2 ** (full - z)
+    for name, call in maps:
+        for z in range(min(call["maxZoom"], published["maxZoom"]) + 1):
+            wide = size * 2 ** (call["maxZoom"] - z)
             for pool in published["pools"]:
                 for x in range(2**z):
                     for y in range(2**z):
@@ -68,11 +67,10 @@ def asked_for(info: dict[str, Any]) -> set[str]:
                         if inside and not empty:
                             paths.add(f"tiles/{name}-{pool}/{z}/{x}/{y}.bin")
                     for line, axis in (("received", "keys"), ("entropy", "queries")):
-                        if has_rows and x * wide < call[axis]:
+                        if name != "all" and x * wide < call[axis]:
                             paths.add(f"lines/{name}-{line}-{pool}/{z}/{x}.bin")
-        if has_rows:
-            blocks = range(0, call["queries"], info["rowBlock"])
-            paths |= {f"rows/{name}/{first // info['rowBlock']}.json" for first in blocks}
+        blocks = range(0, call["queries"], info["rowBlock"])
+        paths |= {f"rows/{name}/{first // info['rowBlock']}.json" for first in blocks}
     return paths
 
 
@@ -86,6 +84,7 @@ def files_in(folder: Path) -> set[str]:
         {},
         {"heads": ["0.1", "1.mean"], "depth": 2},
         {"heads": ["1.2"], "depth": 0, "pools": ["max"]},
+        {"heads": ["mean"], "depth": 2, "pools": ["mean"]},
     ],
 )
 def test_all_that_can_be_asked_for_is_there(
@@ -119,10 +118,11 @@ def test_all_that_can_be_asked_for_is_there(
 
 
 def test_what_is_published_is_told(book: Made, tmp_path: Path) -> None:
-    folder = publish(book.recording, tmp_path / "site", heads=["0.1", "1.mean", "0.1"], depth=1)
+    heads = ["0.1", "1.mean", "mean", "0.1"]
+    folder = publish(book.recording, tmp_path / "site", heads=heads, depth=1)
     info = json.loads((folder / "data" / book.digest / "info.json").read_bytes())
     assert info["published"] == {
-        "heads": [["0", "1"], ["1", "mean"]],
+        "heads": [["0", "1"], ["1", "mean"], ["all", "mean"]],
         "maxZoom": 1,
         "pools": ["mean", "max"],
     }

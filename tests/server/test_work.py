@@ -131,6 +131,65 @@ def test_identical_requests_are_computed_once() -> None:
     busy_work(test)
 
 
+def in_steps(name: str, order: list[str], release: threading.Event) -> Any:
+    """Compute something in three steps, of which the first waits."""
+
+    def compute() -> Any:
+        release.wait()
+        for number in range(3):
+            order.append(f"{name} {number}")
+            if number < 2:
+                yield
+        return name
+
+    return compute
+
+
+def test_what_takes_long_rests_for_what_is_newer() -> None:
+    async def test(work: Work, release: threading.Event, order: list[str]) -> None:
+        tasks: list[asyncio.Task[Any]] = []
+        waiting = threading.Event()
+        for name in ("older", "long"):
+            compute = in_steps(name, order, waiting)
+            tasks.append(asyncio.create_task(work.result(name, compute, never)))
+            await asyncio.sleep(0)
+        release.set()
+        await until(lambda: work.computed == 2)
+        tasks.append(asyncio.create_task(work.result("new", lambda: order.append("new"), never)))
+        await asyncio.sleep(0)
+        waiting.set()
+        assert await asyncio.gather(*tasks) == ["older", "long", None]
+        steps = ["long 0", "new", "long 1", "long 2", "older 0", "older 1", "older 2"]
+        assert order == steps
+        assert work.computed == 4
+
+    busy_work(test)
+
+
+def test_what_takes_long_is_left_when_nobody_waits() -> None:
+    async def test(work: Work, release: threading.Event, order: list[str]) -> None:
+        waiting, left = threading.Event(), asyncio.Event()
+
+        async def gone() -> None:
+            await left.wait()
+
+        asked = asyncio.create_task(work.result("left", in_steps("left", order, waiting), gone))
+        release.set()
+        await until(lambda: work.computed == 2)
+        left.set()
+        with pytest.raises(Gone):
+            await asked
+        waiting.set()
+        await work.result("next", lambda: order.append("next"), never)
+        assert order == ["left 0", "next"]
+        assert (work.given_up, work.num_running, work.num_waiting) == (1, 0, 0)
+        # Asked for once more, it is computed anew.
+        again = in_steps("again", order, waiting)
+        assert await work.result("left", again, never) == "again"
+
+    busy_work(test)
+
+
 def test_what_nobody_waits_for_is_not_computed() -> None:
     async def test(work: Work, release: threading.Event, order: list[str]) -> None:
         left = asyncio.Event()

@@ -63,6 +63,11 @@ def test_vectors_of_ones_own() -> None:
     assert found.output.tolist() == pytest.approx([0.25, 3.0])
 
 
+def test_small_weights_stay_as_data() -> None:
+    rows = explain(["a", "b"], [1.0], [[0.0], [-30.0]], scale=1.0).as_data()["rows"]
+    assert rows[1]["weight"] == pytest.approx(math.exp(-30.0), rel=1e-6)
+
+
 def test_vectors_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="for each of the 2 tokens, got a query"):
         explain(["a", "b"], [1.0], [[1.0]])

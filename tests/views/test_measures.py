@@ -46,6 +46,20 @@ def test_another_text_has_no_previous_token() -> None:
     assert not found["first"].isnan().any()
 
 
+def test_what_goes_to_tokens_beside_a_part_is_not_known() -> None:
+    query, key = tensors()
+    matrix = AttentionMatrix(query, key)[0]
+    for part, unknown in (
+        (matrix, set()),
+        (matrix[:, 5:], set()),
+        (matrix[:, :4, 4:], {"first", "itself", "previous"}),
+        (matrix[:, 4:, 4:], {"first", "previous"}),
+        (matrix[:, :, :10], {"itself"}),
+    ):
+        found = measure(part)
+        assert {name for name, values in found.items() if values.isnan().all()} == unknown
+
+
 def test_calls_may_have_different_numbers_of_heads() -> None:
     query, key = tensors()
     calls = [

@@ -4,6 +4,7 @@ import base64
 import html
 import json
 import re
+import sys
 import zlib
 from types import SimpleNamespace
 from typing import Any
@@ -14,12 +15,16 @@ import torch
 from torch import Tensor
 
 import regard
+from regard.matrix.view import View
 from regard.views.page import Page
 from regard.views.page import encoding as encoding_of_page
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 HEADS, DIM = 3, 5
+ROUNDING = 2e-5
+"""What the page says of weights of 16 bits."""
+
 HOSTILE = [
     "</script><script>alert(1)</script>",
     "<!--",
@@ -127,10 +132,10 @@ def test_all_heads_and_means_are_there(length: int) -> None:
         found = decoded(inflated(page, f"edges-{number}"), HEADS + 1, length, length, 16)
         expected = [*call.weights, call.weights.mean(dim=0)]
         for one, other in zip(found, expected, strict=True):
-            assert torch.allclose(one, strongest(other, 5), atol=1e-5)
+            assert torch.allclose(one, strongest(other, 5), atol=ROUNDING)
     (average,) = decoded(inflated(page, "average-0"), 1, length, length, 16)
     mean = torch.stack([call.weights for call in calls]).mean(dim=(0, 1))
-    assert torch.allclose(average, strongest(mean, 5), atol=1e-5)
+    assert torch.allclose(average, strongest(mean, 5), atol=ROUNDING)
 
 
 def test_long_texts_have_weights_of_eight_bits() -> None:
@@ -166,7 +171,7 @@ def test_an_encoder_and_a_decoder() -> None:
     placed = [(layer["group"], layer["queries"], layer["keys"]) for layer in said["layers"]]
     assert placed == [("encoder", 0, 0), ("decoder", 1, 1), ("cross", 1, 0)]
     found = decoded(inflated(page, "edges-2"), HEADS + 1, 6, 4, 16)
-    assert torch.allclose(found[0], calls[2].weights[0], atol=1e-5)
+    assert torch.allclose(found[0], calls[2].weights[0], atol=ROUNDING)
 
 
 @pytest.mark.parametrize("bits", [8, 16])
@@ -189,7 +194,7 @@ def test_the_weakest_are_left_out_of_what_would_be_too_large() -> None:
     assert len(small.html) < len(full.html)
     (found, *_) = decoded(inflated(small, "edges-0"), HEADS + 1, 200, 200, 16)
     expected = strongest(call.weights[0], 16)
-    assert torch.allclose(found, expected.where(expected >= floor, 0.0), atol=1e-5)
+    assert torch.allclose(found, expected.where(expected >= floor, 0.0), atol=ROUNDING)
 
 
 def test_tokens_do_no_harm() -> None:
@@ -210,13 +215,173 @@ def test_nothing_comes_from_elsewhere() -> None:
 
 def test_a_matrix_of_its_own() -> None:
     matrix = call_of(4).matrix
-    assert facts(regard.page(matrix, list("abcd")))["layers"][0]["heads"] == HEADS
-    assert facts(regard.page(matrix[0, 1], list("abcd")))["layers"][0]["heads"] == 1
+    assert facts(regard.page(matrix, list("abcd")))["layers"][0]["heads"] == [0, 1, 2]
+    assert facts(regard.page(matrix[0, 1], list("abcd")))["layers"][0]["heads"] == [1]
+
+
+WHOLE = "abcdefghijk"
+PARTS = {
+    "keys": (..., slice(4, None)),
+    "queries": (..., slice(5, None), slice(None)),
+    "a query": (..., slice(10, 11), slice(None)),
+    "both, others": (..., slice(0, 4), slice(4, None)),
+    "both, as many others": (..., slice(0, 4), slice(5, 9)),
+    "both, the same": (..., slice(3, 8), slice(3, 8)),
+    "some of both": (..., slice(1, None, 3), slice(2, None, 2)),
+    "heads": (slice(None), slice(1, None)),
+    "a head": (0, 2),
+    "all of it": (0, slice(1, 3), slice(2, 9, 2), slice(1, None, 3)),
+}
+
+
+# Tokens of a part can name queries and keys if these are the same, and two texts need a matrix.
+NAMED = [
+    *((part, "whole", call) for part in PARTS for call in (True, False)),
+    *((part, "part", call) for part in ("both, the same", "a head") for call in (True, False)),
+    *((part, "two texts", False) for part in PARTS),
+]
+
+
+@pytest.mark.parametrize(("part", "named", "call"), NAMED)
+def test_parts_are_what_they_are_in_the_whole(part: str, named: str, call: bool) -> None:
+    """Weights, tokens, positions and the numbers of the heads, in every way to name tokens."""
+    whole = call_of(len(WHOLE), module="layers.3.attn")
+    matrix = whole.matrix[PARTS[part]]
+    heads, rows, columns = (list(getattr(matrix.view, x)) for x in ("heads", "queries", "keys"))
+    texts = ["".join(WHOLE[place] for place in places) for places in (rows, columns)]
+    options: dict[str, Any] = {"tokens": list(WHOLE)}
+    if named == "part":
+        options = {"tokens": list(texts[0])}
+    elif named == "two texts":
+        options = {"tokens": list(texts[0]), "source": list(texts[1])}
+    given = SimpleNamespace(matrix=matrix, module=whole.module, looks="self") if call else matrix
+    page = regard.page(given, keep=20, **options)
+    said = facts(page)
+    (layer,) = said["layers"]
+    assert layer["heads"] == heads
+    assert layer["title"] == ("layer 3" if call else "attention")
+    for side, text, places in zip(("queries", "keys"), texts, (rows, columns), strict=True):
+        shown = said["texts"][layer[side]]
+        assert "".join(piece.strip() for piece in shown["pieces"]) == text
+        assert (shown["positions"] or list(range(len(places)))) == places
+    sizes = (len(heads) + 1, len(rows), len(columns), 16)
+    found = decoded(inflated(page, "edges-0"), *sizes)
+    weights = whole.weights[heads][:, rows][:, :, columns]
+    for one, other in zip(found, [*weights, weights.mean(dim=0)], strict=True):
+        assert torch.allclose(one, other, atol=ROUNDING)
+
+
+def test_parts_are_called_by_their_positions() -> None:
+    matrix = call_of(len(WHOLE)).matrix
+    for where, names in {
+        "both, others": ["text 0–3", "text 4–10"],
+        "a query": ["token 10", "text"],
+        "some of both": ["part of text", "part of text"],
+        "both, the same": ["text 3–7"],
+    }.items():
+        said = facts(regard.page(matrix[PARTS[where]], list(WHOLE)))
+        assert [text["name"] for text in said["texts"]] == names
+    said = facts(regard.page(matrix[0, 1, :1, 4:], ["a"], source=list("efghijk")))
+    assert [text["name"] for text in said["texts"]] == ["source 4–10", "target token 0"]
+
+
+def test_a_matrix_of_few_queries_is_of_the_end_of_a_text() -> None:
+    call = call_of(3, 7)
+    matrix = regard.AttentionMatrix(torch.randn(1, 2, 3, 4), torch.randn(1, 2, 7, 4))
+    for given in (matrix, SimpleNamespace(matrix=matrix, module=call.module, looks="self")):
+        texts = facts(regard.page(given, list("abcdefg")))["texts"]
+        assert [text["positions"] for text in texts] == [[4, 5, 6], None]
 
 
 def test_several_matrices() -> None:
     said = facts(regard.page([call_of(4).matrix, call_of(4).matrix], list("abcd")))
     assert [layer["name"] for layer in said["layers"]] == ["0", "1"]
+    assert [layer["title"] for layer in said["layers"]] == ["matrix 0", "matrix 1"]
+    assert [average["title"] for average in said["averages"]] == ["all 2 matrices"]
+
+
+def test_calls_without_a_number_are_no_layers() -> None:
+    calls = [call_of(4, module=module) for module in ("first.attn", "second.attn", "third.attn")]
+    said = facts(regard.page(calls, list("abcd")))
+    assert [layer["title"] for layer in said["layers"]] == ["call 0", "call 1", "call 2"]
+    assert said["averages"][0]["title"] == "all 3 calls"
+    said = facts(regard.page(calls[1], list("abcd")))
+    assert said["layers"][0]["title"] == said["averages"][0]["title"] == "attention"
+    assert said["layers"][0]["module"] == "second.attn"
+
+
+def test_what_is_not_zero_is_not_written_as_zero() -> None:
+    for length, bits in ((4, 16), (600, 8)):
+        weights = torch.zeros(1, 1, length, length)
+        weights[..., 0] = 1e-30
+        weights[..., 1] = 1.0
+        page = regard.page(regard.AttentionMatrix.from_weights(weights), ["t"] * length)
+        for edges in edges_in(inflated(page, "edges-0"), 2, length, bits):
+            assert len(edges) == 2 * length
+            assert 0.0 < min(edges.values()) < 2e-5
+
+
+def test_a_page_that_would_show_something_else_is_not_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the fault that pages of slices once had: keys counted in the whole matrix."""
+    call = call_of(len(WHOLE), module="layers.3.attn")
+    monkeypatch.setattr(View, "columns", lambda view, keys: keys)
+    for where in ((..., slice(4, None)), (..., slice(4, None), slice(4, None))):
+        call.part = SimpleNamespace(matrix=call.matrix[where], module=call.module, looks="self")
+        with pytest.raises(RuntimeError, match=r"layer 3 has other weights than its matrix\. This"):
+            regard.page(call.part, list(WHOLE))
+
+
+def _spoiled(data: bytes, fault: str) -> bytes:
+    """Return the edges of 3 heads and their mean over 11 tokens, of 16 bits, with a fault."""
+    numbers = bytearray(data)
+    if fault == "count":
+        numbers[0] += 1
+    elif fault == "key":
+        numbers[11] ^= 2
+    elif fault == "far key":
+        numbers[11] = 200
+    elif fault == "weight":
+        numbers[11 + 2 * sum(numbers[:11])] ^= 1
+    elif fault == "cut":
+        del numbers[-1]
+    elif fault == "more":
+        numbers.append(0)
+    return bytes(numbers)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("none", ""),
+        ("count", "layer 3 has other numbers of keys in section 0 than were found"),
+        ("key", "layer 3 looks at other keys in section 0 than were found"),
+        ("far key", r"layer 3 looks at key -\d+ or 10 of 11"),
+        ("weight", "layer 3 has other weights in section 0 than were found"),
+        ("cut", "layer 3 is cut short"),
+        ("more", "layer 3 has 1 bytes too many"),
+    ],
+)
+def test_what_is_written_is_read_again(
+    fault: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules["regard.views.page.page"]
+    written = module.edges  # type: ignore[attr-defined]
+    monkeypatch.setattr(module, "edges", lambda *a, **b: _spoiled(written(*a, **b), fault))
+    call = call_of(len(WHOLE), module="layers.3.attn")
+    if not message:
+        regard.page(call, list(WHOLE))
+        return
+    with pytest.raises(RuntimeError, match=message):
+        regard.page(call, list(WHOLE))
+
+
+def test_weights_above_one_are_refused() -> None:
+    weights = torch.eye(4)[None, None] * 1.25
+    matrix = regard.AttentionMatrix.from_weights(weights, check=False)
+    with pytest.raises(ValueError, match=r"weights from 0 to 1, and attention has one of 1\.25"):
+        regard.page(matrix, list("abcd"))
 
 
 def test_layers_have_the_numbers_of_the_model() -> None:
@@ -261,6 +426,21 @@ def test_what_it_says_of_itself(tmp_path: Any) -> None:
         ([call_of(5)], {}, "text has 4 tokens, and layers.0.attn has 5 queries"),
         ([call_of(4, 6, looks="cross")], {}, "looks at another text: pass its tokens as source="),
         ([call_of(4)], {"keep": 0}, "keep must be at least 1, got 0"),
+        (
+            call_of(9).matrix[..., 2:6, 4:],
+            {},
+            "text has 4 tokens, and attention has 5 keys.* or those of its queries as tokens and",
+        ),
+        (
+            call_of(3, 7, looks="cross").matrix,
+            {},
+            "attention has 3 queries.*if it looks at another text, pass the tokens of that",
+        ),
+        (
+            [call_of(4).matrix, call_of(6).matrix[..., 1:5, 1:5]],
+            {},
+            r"must have the same queries and keys, and number 1 \(attention\) has others",
+        ),
     ],
 )
 def test_what_does_not_fit(calls: list[Any], options: dict[str, Any], message: str) -> None:
@@ -269,5 +449,9 @@ def test_what_does_not_fit(calls: list[Any], options: dict[str, Any], message: s
 
 
 def test_texts_that_are_too_long() -> None:
+    x = torch.zeros(1, 1, 32_001, 1)
+    matrix, tokens = regard.AttentionMatrix(x, x), ["a"] * 32_001
     with pytest.raises(ValueError, match="up to 32,000 tokens, got 32,001"):
-        regard.page([call_of(4)], ["a"] * 32_001)
+        regard.page(matrix, tokens)
+    said = facts(regard.page(matrix[..., -4:, -5:], tokens))
+    assert [text["name"] for text in said["texts"]] == ["text 31997–32000", "text 31996–32000"]

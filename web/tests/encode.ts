@@ -51,17 +51,24 @@ export function someSection(queries: number, keys: number, kept: number, seed: n
 }
 
 export function somePage(part: Partial<PageData> = {}): PageData {
-  const layer = { group: "", looks: "self", queries: 0, keys: 0, heads: 2, measures: {} } as const;
+  const layer = {
+    group: "",
+    looks: "self",
+    queries: 0,
+    keys: 0,
+    heads: [0, 1],
+    measures: {},
+  } as const;
   return {
-    version: 1,
+    version: 2,
     title: "Title",
     about: "",
-    texts: [{ name: "text", pieces: ["a", " b", " c"] }],
+    texts: [{ name: "text", pieces: ["a", " b", " c"], positions: null }],
     layers: [
-      { ...layer, module: "layers.0", name: "0" },
-      { ...layer, module: "layers.1", name: "1" },
+      { ...layer, module: "layers.0", name: "0", title: "layer 0" },
+      { ...layer, module: "layers.1", name: "1", title: "layer 1" },
     ],
-    averages: [{ group: "", queries: 0, keys: 0, layers: [0, 1] }],
+    averages: [{ title: "all 2 layers", group: "", queries: 0, keys: 0, layers: [0, 1] }],
     measures: [],
     map_size: 64,
     weight_bits: 8,

@@ -16,12 +16,12 @@ describe("the maps", () => {
       1, 1, 2, 2, 128,
     ]);
     const texts = [
-      { name: "source", pieces: Array<string>(130).fill("x") },
-      { name: "target", pieces: ["x", "y"] },
+      { name: "source", pieces: Array<string>(130).fill("x"), positions: null },
+      { name: "target", pieces: ["x", "y"], positions: null },
     ];
     const [layer] = somePage().layers;
     if (!layer) throw new Error("the page has no layer");
-    const layers = [{ ...layer, heads: 1, queries: 1, keys: 0 }];
+    const layers = [{ ...layer, heads: [0], queries: 1, keys: 0 }];
     const maps = decodeMaps(new Uint8Array(2 * 2 * 44), somePage({ texts, layers, averages: [] }));
     expect(maps[0]?.[0]).toMatchObject({ rows: 2, columns: 44 });
   });

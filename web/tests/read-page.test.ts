@@ -11,10 +11,12 @@ describe("the description of a page", () => {
     ["", "cannot be read"],
     ['{"version": 1, "texts"', "cannot be read"],
     ["null", "cannot be read"],
-    [JSON.stringify(somePage({ version: 2 })), "version 2 of its format"],
+    [JSON.stringify(somePage({ version: 1 })), "version 1 of its format"],
     [JSON.stringify(somePage({ texts: [] })), "no text"],
     [
-      JSON.stringify(somePage({ averages: [{ group: "", queries: 1, keys: 0, layers: [] }] })),
+      JSON.stringify(
+        somePage({ averages: [{ title: "all", group: "", queries: 1, keys: 0, layers: [] }] }),
+      ),
       "no text",
     ],
   ])("that is damaged is told: %.30s", (json, words) => {

@@ -32,6 +32,10 @@ describe("the token shown first", () => {
 
   it("is none if all look there", () => {
     expect(tellingToken(edgesOf([[[0, 1]], [[0, 1]]]))).toBeNull();
-    expect(tellingToken(edgesOf([[]]))).toBeNull();
+    expect(tellingToken(edgesOf([[], []]))).toBeNull();
+  });
+
+  it("is the only one there is", () => {
+    expect(tellingToken(edgesOf([[[0, 1]]]))).toBe(0);
   });
 });

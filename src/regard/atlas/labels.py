@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from regard.atlas.figures import score_in_figures, share_in_figures
 from regard.atlas.rules import FEWEST, RULES, Label, Rule
 
 Row = Mapping[str, Any]
@@ -29,7 +30,7 @@ def labels_of(
         coreference: its rows of the table of coreference.
 
     >>> labels_of({"previous": 0.74, "first": 0.1})
-    [Label(name='previous-token', evidence='previous 0.74 ≥ 0.4')]
+    [Label(name='previous-token', evidence='previous 0.740 ≥ 0.4')]
     """
     found: list[Label] = []
     for rule in RULES:
@@ -141,14 +142,14 @@ def _of_measure(row: Row, rule: Rule) -> list[Label]:
         return []
     if rule.rows and (known(row.get(rule.rows)) or 0) < FEWEST:
         return []
-    return [Label(rule.label, f"{rule.measure} {_figure(value)} ≥ {rule.threshold:g}")]
+    return [Label(rule.label, f"{rule.measure} {share_in_figures(value)} ≥ {rule.threshold:g}")]
 
 
 def _of_offsets(offsets: Mapping[int, float | None], rule: Rule) -> list[Label]:
     top = top_offset(offsets)
     if top is None or top[1] < rule.threshold:
         return []
-    evidence = f"offset {signed(top[0])} {_figure(top[1])} ≥ {rule.threshold:g}"
+    evidence = f"offset {signed(top[0])} {share_in_figures(top[1])} ≥ {rule.threshold:g}"
     return [Label(rule.label, evidence)]
 
 
@@ -156,7 +157,7 @@ def _of_relation(row: Row, rule: Rule) -> Label | None:
     base = known(row.get("offset_score"))
     if base is None or not _beats(row, base, rule):
         return None
-    against = f"against {base:.2f} at word offset {signed(int(row['offset']))}"
+    against = f"against {score_in_figures(base)} at word offset {signed(int(row['offset']))}"
     return Label(relation_name(row), f"{_scored(row)}, {against}")
 
 
@@ -165,7 +166,8 @@ def _of_coreference(row: Row, rule: Rule) -> Label | None:
     measured = [base for base in bases if base is not None]
     if not measured or not _beats(row, max(measured), rule):
         return None
-    return Label(rule.label, f"{_scored(row)}, against {max(measured):.2f} of the baseline")
+    against = f"against {score_in_figures(max(measured))} of the baseline"
+    return Label(rule.label, f"{_scored(row)}, {against}")
 
 
 def _beats(row: Row, base: float, rule: Rule) -> bool:
@@ -176,10 +178,5 @@ def _beats(row: Row, base: float, rule: Rule) -> bool:
 
 
 def _scored(row: Row) -> str:
-    figures = " to ".join(f"{row[name]:.2f}" for name in ("low", "high"))
-    return f"{row['score']:.2f} ({figures}) of {int(row['total']):,}"
-
-
-def _figure(value: float) -> str:
-    """Return a share with two digits, cut and not rounded: 0.398 is not 0.4."""
-    return f"{math.floor(value * 100 + 1e-9) / 100:.2f}"
+    score, low, high = (score_in_figures(row[name]) for name in ("score", "low", "high"))
+    return f"{score} ({low} to {high}) of {int(row['total']):,}"

@@ -108,7 +108,7 @@ class Label:
 
     Attributes:
         name: the name: that of a rule, or of a relation, such as "obj → governor".
-        evidence: what speaks for it, such as "previous 0.74 ≥ 0.4".
+        evidence: what speaks for it, such as "previous 0.740 ≥ 0.4".
     """
 
     name: str

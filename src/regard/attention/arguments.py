@@ -5,11 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from regard.attention.call import Call
+from regard.attention.call import Call, default_scale
 from regard.errors import check_share
 from regard.patterns import Pattern, everyone
-from regard.patterns.causal import Causal
-from regard.patterns.pattern import Everyone
 from regard.patterns.whole import is_whole
 from regard.positions import Bias, given
 from regard.positions.given import Given
@@ -54,18 +52,12 @@ def checked_call(
         key,
         value,
         pattern,
-        _simplified(pattern, queries, num_keys),
         _checked_bias(bias, query, first, queries, num_keys),
         scale,
         dropout,
         first,
         listed,
     )
-
-
-def default_scale(key_dim: int) -> float:
-    """Return the factor on the scores where none is given, 1/√key_dim."""
-    return 1.0 / math.sqrt(max(1, key_dim))
 
 
 def autocasted(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -80,11 +72,13 @@ def autocasted(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 def autocasts(device: torch.device) -> bool:
     """Whether autocast is on for a device."""
-    available = torch.amp.is_autocast_available(device.type)
-    return available and torch.is_autocast_enabled(device.type)
+    known = device.type in ("cpu", "cuda") or torch.amp.is_autocast_available(device.type)
+    return known and torch.is_autocast_enabled(device.type)
 
 
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
+    if _fit(query, key, value):
+        return
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dim() != 4:
             raise ValueError(
@@ -120,6 +114,22 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
         raise ValueError(
             f"key must have the head size of query ({query.shape[3]}), got {key.shape[3]}"
         )
+
+
+def _fit(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Say whether nothing is wrong, in a few steps: of most calls nothing is."""
+    sizes, others, third = query.shape, key.shape, value.shape
+    return (
+        len(sizes) == len(others) == len(third) == 4
+        and others[:3] == third[:3]
+        and sizes[0] == others[0]
+        and sizes[3] == others[3]
+        and others[1] > 0
+        and sizes[1] % others[1] == 0
+        and query.dtype == key.dtype == value.dtype
+        and query.dtype.is_floating_point
+        and query.device == key.device == value.device
+    )
 
 
 def _checked_positions(
@@ -168,15 +178,6 @@ def _checked_pattern(pattern: Pattern | None, batch: int, queries: range, num_ke
         )
     pattern.check(batch, queries, num_keys)
     return pattern
-
-
-def _simplified(pattern: Pattern, queries: range, num_keys: int) -> Pattern:
-    if isinstance(pattern, Everyone) or not queries or not num_keys:
-        return everyone()
-    if isinstance(pattern, Causal):
-        # The usual case, told apart without tensors so that torch.compile can follow.
-        return everyone() if queries[0] >= num_keys - 1 else pattern
-    return pattern.simplified(queries, num_keys)
 
 
 def _checked_bias(

@@ -1,21 +1,21 @@
 """`attend`: one meaning of attention, whichever kernel computes it."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
+from regard.attention import step
 from regard.attention.arguments import checked_call
 from regard.attention.plan import Plan, planned, run
+from regard.attention.uncompiled import uncompiled
 from regard.patterns import Pattern
 from regard.patterns.causal import Causal
 from regard.patterns.pattern import Everyone
 from regard.positions import Bias
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def attend(
@@ -67,8 +67,13 @@ def attend(
     if has_torch_function(arguments[:3]):
         return _overridden(attend, arguments, backend)
     plain = pattern is None or isinstance(pattern, Everyone | Causal)
+    usual = bias is None and not dropout and backend == "auto" and not plain
+    if usual and not torch.compiler.is_compiling():
+        prepared = step.known(query, key, value, pattern, scale, positions)
+        if prepared is not None:
+            return prepared(query, key, value)
     if not (plain and bias is None and backend in ("auto", "fused")):
-        return _uncompiled(_attend)(arguments, False, backend)[0]
+        return uncompiled(_attend)(arguments, False, backend)[0]
     return _attend(arguments, False, backend)[0]
 
 
@@ -103,7 +108,7 @@ def attend_with_lse(
     arguments = (query, key, value, pattern, bias, scale, dropout, positions)
     if has_torch_function(arguments[:3]):
         return _overridden(attend_with_lse, arguments, backend)
-    output, lse = _uncompiled(_attend)(arguments, True, backend)
+    output, lse = uncompiled(_attend)(arguments, True, backend)
     assert lse is not None
     return output, lse
 
@@ -144,10 +149,3 @@ def _overridden(function: Callable[..., Any], arguments: tuple[Any, ...], backen
 
 def _attend(arguments: Any, lse: bool, backend: str) -> tuple[Tensor, Tensor | None]:
     return run(checked_call(*arguments), lse, backend)
-
-
-def _uncompiled(function: Function) -> Function:
-    """Keep `torch.compile` out of a function: it would trace how a pattern is laid out."""
-    if not torch.compiler.is_compiling():
-        return function
-    return cast(Function, torch.compiler.disable(function))

@@ -1,6 +1,8 @@
 """One call of attention, with everything that it was given spelled out."""
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -8,6 +10,7 @@ from torch import Tensor
 
 from regard.patterns import Pattern
 from regard.patterns.causal import Causal
+from regard.patterns.memory import remembered
 from regard.patterns.pattern import Everyone
 from regard.positions import Bias
 
@@ -21,7 +24,6 @@ class Call:
         key: [batch, key_heads, keys, key_dim]; heads is a multiple of key_heads.
         value: [batch, key_heads, keys, value_dim].
         pattern: who may look at whom.
-        simple_pattern: the pattern without the members that make no difference to this call.
         bias: what order does to a score, or None.
         scale: the factor on the scores.
         dropout: the share of the weights that is dropped.
@@ -34,7 +36,6 @@ class Call:
     key: Float[Tensor, "batch key_heads keys key_dim"]
     value: Float[Tensor, "batch key_heads keys value_dim"]
     pattern: Pattern
-    simple_pattern: Pattern
     bias: Bias | None
     scale: float
     dropout: float
@@ -81,6 +82,30 @@ class Call:
             self.first_position, self.first_position + self.num_queries, device="cpu"
         )
 
+    @cached_property
+    def simple_pattern(self) -> Pattern:
+        """The pattern without the members that make no difference to this call."""
+        if isinstance(self.pattern, Everyone) or not self.num_queries or not self.num_keys:
+            return Everyone()
+        first, last = self.query_span
+        if isinstance(self.pattern, Causal):
+            # The usual case, told apart without tensors so that torch.compile can follow.
+            return Everyone() if first >= self.num_keys - 1 else self.pattern
+        queries = range(first, last + 1)
+        return remembered(
+            self.pattern,
+            ("simple", queries, self.num_keys),
+            lambda: self.pattern.simplified(queries, self.num_keys),
+        )
+
+    @property
+    def query_span(self) -> tuple[int, int]:
+        """The lowest and the highest position of a query, of which there is one at least."""
+        if self.listed_positions is not None:
+            return int(self.listed_positions.min()), int(self.listed_positions.max())
+        assert self.first_position is not None
+        return self.first_position, self.first_position + self.num_queries - 1
+
     @property
     def is_dense(self) -> bool:
         """Whether every query may look at every key."""
@@ -98,3 +123,8 @@ class Call:
         if self.bias is None or not torch.is_grad_enabled():
             return False
         return any(tensor.requires_grad for tensor in self.bias.tensors)
+
+
+def default_scale(key_dim: int) -> float:
+    """Return the factor on the scores where none is given, 1/√key_dim."""
+    return 1.0 / math.sqrt(max(1, key_dim))

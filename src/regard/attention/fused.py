@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -11,8 +11,10 @@ from regard.attention import kernels
 from regard.attention.call import Call
 from regard.attention.joined import Work, attend_joined, same_head_size
 from regard.attention.reference import places
+from regard.attention.step import Step, prepared
 from regard.patterns import Layout
-from regard.patterns.strips import Rows, Strip
+from regard.patterns.memory import remembered
+from regard.patterns.strips import WRITTEN_PAIRS, Rows, Strip
 
 
 def obstacle(call: Call, lse: bool) -> str | None:
@@ -40,8 +42,11 @@ def run(
             key, value = (x.repeat_interleave(call.group, dim=1) for x in (call.key, call.value))
             call = replace(call, key=key, value=value)
         return attend_joined(call, _whole(call))
+    step = _step(call)
     # Unequal head sizes would send PyTorch to a kernel that writes the whole matrix down.
     query, key, value = same_head_size(call)
+    if step is not None:
+        return step(query, key, value)[..., : call.value.shape[-1]], None
     output = scaled_dot_product_attention(
         query,
         key,
@@ -63,22 +68,49 @@ def kernel_masks(call: Call) -> bool:
     return call.is_square_causal and call.bias is None and call.scale > 0
 
 
+def density(call: Call, lse: bool) -> float:
+    """Return the share of the pairs that is computed."""
+    if kernel_masks(call):
+        return (call.num_keys + 1) / (2 * call.num_keys)
+    step = None if lse else _step(call)
+    return 1.0 if step is None else step.num_keys / call.num_keys
+
+
+def _step(call: Call) -> Step | None:
+    return None if kernel_masks(call) or call.dropout else prepared(call)
+
+
 def _mask(call: Call) -> Tensor | None:
     """Return the mask as a dense tensor: boolean, or what is added to the scores."""
     if call.is_dense and call.bias is None:
         return None
-    batch, head, query, key = places(call)
-    allowed = None if call.is_dense else call.simple_pattern.test(batch, query, key)
+    allowed = None if call.is_dense else _allowed(call)
     if call.bias is None:
         assert allowed is not None
         mask = allowed
     else:
+        batch, head, query, key = places(call)
         zero = torch.zeros((), dtype=call.query.dtype, device=call.query.device)
         mask = call.bias.adjust(zero, batch, head, query, key)
         mask = mask if allowed is None else mask.masked_fill(~allowed, -torch.inf)
     # With fewer than four axes, PyTorch would take the kernel that writes the matrix down.
     mask = mask[(None,) * (4 - mask.dim())]
     return mask.expand(*mask.shape[:2], call.num_queries, call.num_keys)
+
+
+def _allowed(call: Call) -> Bool[Tensor, "batch_or_1 1 queries keys"]:
+    """Return who may look at whom, from memory where that is small."""
+
+    def make() -> Tensor:
+        positions = call.query_positions.to(call.query.device)
+        return call.simple_pattern.dense(positions, call.num_keys)[:, None]
+
+    first, pairs = call.first_position, call.num_queries * call.num_keys
+    large = pairs * (call.pattern.batch_size or 1) > WRITTEN_PAIRS
+    if first is None or large or torch.compiler.is_compiling():
+        return make()
+    name = ("mask", first, call.num_queries, call.num_keys, call.query.device)
+    return remembered(call.pattern, name, make)
 
 
 def _whole(call: Call) -> Work:

@@ -7,19 +7,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.attention import blocks, flex, fused, reference
+from regard.attention import blocks, costs, flex, fused, reference, step
 from regard.attention.arguments import autocasts
 from regard.attention.call import Call
 from regard.errors import check_choice
-
-SHORT = 320
-"""Keys up to which cutting a pattern up costs more than it saves."""
+from regard.patterns.causal import Causal
+from regard.patterns.pattern import Everyone
 
 LARGEST_MASK = 1 << 26
 """Numbers that a dense mask for the fused kernel may have."""
 
-SPARSE = 0.6
-"""The share of pairs below which computing only the allowed blocks is worth it."""
+SHORT, SPARSE = 320, 0.6
+"""On a GPU, only the allowed blocks are computed of more keys than these, and a smaller share."""
 
 
 class Backend(NamedTuple):
@@ -66,6 +65,8 @@ def run(call: Call, lse: bool, backend: str) -> tuple[Tensor, Tensor | None]:
     if not call.num_queries or not call.num_keys:
         # Nothing is looked at, and no kernel need be asked.
         name = "reference"
+    if backend == "auto" and name == "fused" and not lse and not torch.compiler.is_compiling():
+        step.keep(call)
     if autocasts(call.query.device):
         # The tensors have autocast's type by now; what is computed from them keeps its own.
         with torch.autocast(call.query.device.type, enabled=False):
@@ -79,8 +80,7 @@ def planned(call: Call, lse: bool, backend: str) -> Plan:
     if name in ("blocks", "flex"):
         density = _density(call)
     else:
-        half = name == "fused" and fused.kernel_masks(call)
-        density = (call.num_keys + 1) / (2 * call.num_keys) if half else 1.0
+        density = fused.density(call, lse) if name == "fused" else 1.0
     width = call.key.shape[-1] + call.value.shape[-1]
     pairs = call.batch * call.num_heads * call.num_queries * call.num_keys
     return Plan(name, reason, density, 2.0 * width * pairs * density)
@@ -118,18 +118,36 @@ def _choose(call: Call, lse: bool) -> tuple[str, str]:
         if _serves_on_gpu(call, lse):
             return "flex", "the bias changes scores rather than adding to them"
         return "blocks", "the bias changes scores rather than adding to them, so they are written"
+    masked = not fused.obstacle(call, lse) and not call.trains_bias
+    if masked and not _is_plain(call) and costs.of_all_pairs(call) <= costs.CALL:
+        return "fused", "there are so few pairs that computing all of them is the quickest"
     if call.bias is None and call.is_dense:
         return "fused", "every query may look at every key"
     if fused.kernel_masks(call):
         return "fused", "the kernel masks what lies ahead by itself"
-    if call.num_keys <= SHORT and not fused.obstacle(call, lse):
-        return "fused", "the sequences are so short that a dense mask is the quickest"
-    if _density(call) <= SPARSE:
+    masked = masked and _mask_size(call) <= LARGEST_MASK
+    if not masked:
+        name = "flex" if _serves_on_gpu(call, lse) else "blocks"
+        return name, "it needs no mask as large as the matrix"
+    if _blocks_pay(call):
         name = "flex" if _serves_on_gpu(call, lse) else "blocks"
         return name, "the pattern leaves many blocks empty, which it skips"
-    if _mask_size(call) > LARGEST_MASK or call.trains_bias:
-        return "blocks", "it needs no mask as large as the matrix"
     return "fused", "the pattern leaves too few blocks empty for skipping them to pay"
+
+
+def _is_plain(call: Call) -> bool:
+    """Say whether the kernel has all that it needs for a call, so that torch.compile can follow."""
+    return call.bias is None and isinstance(call.pattern, Everyone | Causal)
+
+
+def _blocks_pay(call: Call) -> bool:
+    """Say whether computing only the blocks that a pattern allows is quicker than all pairs."""
+    if call.query.device.type != "cpu":
+        return call.num_keys > SHORT and _density(call) <= SPARSE
+    every = costs.of_all_pairs(call)
+    if costs.of_blocks_at_least(call) > every:
+        return False
+    return costs.of_blocks(call, blocks.forward_layout(call)) < every
 
 
 def _mask_size(call: Call) -> int:

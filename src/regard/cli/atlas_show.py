@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from regard.atlas.figures import score_in_figures
 from regard.atlas.labels import Row, kind_of, known, place_of
 from regard.atlas.report.about import headline, skipped
 from regard.atlas.report.facts import Table as Rows
@@ -92,16 +93,17 @@ def _task(task: Mapping[str, Any], heads: Sequence[Row]) -> list[str | Text]:
     """Return the cells of a relation: its best head, beside the best baseline."""
     bases = [base for base in task["baselines"] if known(base["score"]) is not None]
     base = max(bases, key=lambda each: each["score"], default=None)
-    against = "" if base is None else f"{base['score']:.2f} {base['name']}"
+    against = "" if base is None else f"{score_in_figures(base['score'])} {base['name']}"
     name, total = Text(_plain(task["name"])), f"{task['total']:,}"
     if not task["heads"]:
         return [name, "—", "", "", "", against, total]
     best = task["heads"][0]
     row = heads[best["head"]]
-    low, high = best["low"], best["high"]
-    interval = "" if low is None or high is None else f"{low:.2f}–{high:.2f}"
+    ends = [best["low"], best["high"]]
+    interval = "" if None in ends else "–".join(map(score_in_figures, ends))
     place, score = f"{row['layer']}.{row['head']}", best["score"]
-    return [name, place, f"{score:.2f}", Text(bar(score, 8), "cyan"), interval, against, total]
+    drawn = Text(bar(score, 8), "cyan")
+    return [name, place, score_in_figures(score), drawn, interval, against, total]
 
 
 def _table(title: str) -> Table:

@@ -1,6 +1,7 @@
 """`regard doctor`: what works here, and why something does not."""
 
 import platform
+import re
 import sys
 from importlib import metadata
 from typing import Any
@@ -13,15 +14,11 @@ from regard.attention.plan import BACKENDS
 from regard.cli.console import one_line_errors, out, print_json
 from regard.cli.options import JsonOption
 
-_EXTRAS = {
-    "transformers": "hf",
-    "matplotlib": "plot",
-    "networkx": "plot",
-    "pandas": "frame",
-    "pillow": "cli",
-    "gguf": "",
-    "accelerate": "",
-}
+_FOR_GGUF = ("accelerate", "gguf")
+"""What transformers asks for to read GGUF files; no extra has it."""
+
+_REQUIREMENT = re.compile(r"""([\w.-]+)[^;]*(?:;.*\bextra\s*==\s*["']([\w.-]+)["'])?""")
+"""The name of a package, and the extra that needs it; none if it is always needed."""
 
 
 @one_line_errors
@@ -55,13 +52,36 @@ def _versions() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
-    for package, extra in _EXTRAS.items():
-        install = f'"regard[{extra}]"' if extra else package
+    for package, install in _packages().items():
+        if package in versions:
+            continue
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             versions[package] = f"not installed: pip install {install}"
     return versions
+
+
+def _packages() -> dict[str, str]:
+    """Return what to install for each package that Regard needs, always or for an extra."""
+    always: list[str] = []
+    extras: dict[str, list[str]] = {}
+    for requirement in metadata.requires("regard") or []:
+        found = _REQUIREMENT.match(requirement)
+        assert found is not None, requirement
+        package, extra = found.groups()
+        (always if extra is None else extras.setdefault(extra, [])).append(package)
+    # What users may install; a package of several extras is named with the smallest.
+    for_users = extras.pop("all", [])
+    smallest = sorted(extras, key=lambda extra: len(extras[extra]))
+    return {
+        **dict.fromkeys(always, "regard"),
+        **{
+            package: f'"regard[{next(extra for extra in smallest if package in extras[extra])}]"'
+            for package in for_users
+        },
+        **{package: package for package in _FOR_GGUF},
+    }
 
 
 def _devices() -> dict[str, str]:

@@ -1,12 +1,15 @@
 """`regard explain`: attention number by number."""
 
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
+import torch
 import typer
 from rich.markup import escape
 from rich.table import Table
 
+from regard.cli.choosing import Chosen, chosen_token
 from regard.cli.console import one_line_errors, out, print_json, tell
 from regard.cli.options import (
     DeviceOption,
@@ -16,15 +19,17 @@ from regard.cli.options import (
     SaveOption,
     TargetOption,
 )
-from regard.cli.running import Run, token_number, watched
-from regard.cli.saving import FIGURES, check_ending, save_figure
+from regard.cli.running import Run, watched
+from regard.cli.saving import FIGURES, check_ending, save_figure, title_of
 from regard.cli.telling import telling_call
 from regard.matrix import AttentionMatrix
-from regard.views import page, steps
+from regard.views import Page, page, steps
 from regard.views.explain import Explanation, explain_call, worked_example
 from regard.views.explain.explanation import vector
 from regard.views.explain.worked_example import ASKING, SENTENCE
+from regard.views.numbers import in_figures
 from regard.views.pieces import label, readable
+from regard.views.watched import Picked
 
 
 @one_line_errors
@@ -36,7 +41,10 @@ def explain(
         ),
     ] = None,
     token: Annotated[
-        str | None, typer.Option("--token", "-t", help="Which token looks: its text or its number.")
+        str | None,
+        typer.Option(
+            "--token", "-t", help="Which token looks: its text, or its number from 0, as @7 or 7."
+        ),
     ] = None,
     model: Annotated[
         str | None,
@@ -80,9 +88,10 @@ def explain(
         if target is not None:
             raise ValueError("--target is what an encoder–decoder says: add --model")
         found = worked_example(token or ASKING, scaled=scaled)
-        sentence = SENTENCE
+        page_of = _page_of_example(found)
+        sentence, chosen, about = SENTENCE, None, ""
     else:
-        _, given, run = watched(
+        loaded, given, run = watched(
             SENTENCE if text is None else text,
             model,
             target=target,
@@ -92,42 +101,51 @@ def explain(
             allow_pickle=allow_pickle,
             allow_remote_code=allow_remote_code,
         )
-        found = _in_model(run, token, head)
-        sentence = str(given)
+        found, chosen, page_of = _in_model(run, token, head)
+        sentence, about = str(given), loaded.name
     if save_to is not None:
-        _save(found, sentence, save_to, top)
+        if save_to.suffix.lower() == ".html":
+            page_of(title=title_of(sentence), about=about, explanation=found).save(save_to)
+        else:
+            save_figure(steps(found, top=top), save_to)
+        if chosen is not None and chosen.why:
+            tell(f"token {chosen.number}: {chosen.why}")
         tell(str(save_to))
     elif as_json:
         print_json(found.as_data())
     else:
-        _print(found, sentence, top)
+        _print(found, sentence, top, chosen)
 
 
-def _in_model(run: Run, token: str | None, head: int) -> Explanation:
+def _page_of_example(found: Explanation) -> Callable[..., Page]:
+    weights = found.weights.float()[None, None, None]
+    place = torch.tensor([found.tokens.index(found.asking)])
+    return partial(page, AttentionMatrix.from_weights(weights, positions=place), found.tokens)
+
+
+def _in_model(
+    run: Run, token: str | None, head: int
+) -> tuple[Explanation, Chosen, Callable[..., Page]]:
+    """Return an explanation, the token that it is of, and what makes a page of its row."""
     call = telling_call(run.seen)
     if not 0 <= head < call.heads:
         raise ValueError(f"there are {call.heads} heads, counted from 0, got {head}")
-    number = token_number(token, run.queries_of(call))
-    if number is None:
-        number = call.queries // 2
+    chosen = chosen_token(run, [call], token, head=head)
+    number = chosen.number
     asking = label(readable(run.queries_of(call))[number])
-    return explain_call(call, run.keys_of(call)[0], number, head=head, asking=asking)
+    found = explain_call(call, run.keys_of(call)[0], number, head=head, asking=asking)
+    # The other rows and heads are not explained.
+    row = call.matrix[:1, head : head + 1, number : number + 1]
+    shown = Picked(row, call.module, call.looks)
+    return found, chosen, partial(page, shown, run.tokens, source=run.source)
 
 
-def _save(found: Explanation, sentence: str, path: Path, top: int) -> None:
-    if path.suffix.lower() == ".html":
-        # One row, for the token that looks: the others are not explained.
-        matrix = AttentionMatrix.from_weights(found.weights.float()[None, None, None])
-        page(
-            matrix, [found.asking], source=found.tokens, title=sentence[:60], explanation=found
-        ).save(path)
-        return
-    save_figure(steps(found, top=top), path)
-
-
-def _print(found: Explanation, sentence: str, top: int) -> None:
+def _print(found: Explanation, sentence: str, top: int, chosen: Chosen | None) -> None:
     console = out()
     console.print(f"{sentence[:200]}\n", markup=False)
+    if chosen is not None:
+        why = f": {chosen.why}" if chosen.why else ""
+        console.print(f"Token {chosen.number}{why}\n", style="dim", markup=False)
     asking = escape(found.asking)
     console.print(f"1  [bold]The query[/bold] of “{asking}”: {escape(vector(found.query))}")
     console.print("2  [bold]Scores[/bold]: the query times each key, number by number, added up")
@@ -147,7 +165,8 @@ def _print(found: Explanation, sentence: str, top: int) -> None:
     for place in found.strongest(top):
         weight = found.weights[place]
         cells = [found.tokens[place], vector(found.keys[place])]
-        cells += [f"{x[place]:.3f}" for x in (found.scores, found.scaled, found.weights)]
+        cells += [f"{x[place]:.3f}" for x in (found.scores, found.scaled)]
+        cells.append(in_figures(weight.item()))
         if found.values is not None:
             value = found.values[place]
             cells += [vector(value), vector(weight * value)]

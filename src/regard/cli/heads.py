@@ -20,6 +20,7 @@ from regard.cli.options import (
 from regard.cli.running import layer_number, watched
 from regard.cli.saving import FIGURES, check_ending, save_figure
 from regard.views.measures import MEASURES, measures
+from regard.views.numbers import in_figures
 from regard.views.watched import stack_of
 
 _BY_LAYER = "layer"
@@ -127,4 +128,4 @@ def _table(rows: list[dict[str, Any]], sort: str) -> Table:
 
 
 def _shown(name: str, value: float) -> str:
-    return f"{value:.1f}" if name == "distance" else f"{value:.3f}"
+    return in_figures(value, digits=1 if name == "distance" else 3)

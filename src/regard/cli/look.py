@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from regard.cli.choosing import Chosen, asked_token, chosen_token
 from regard.cli.console import one_line_errors, out, print_json, tell
 from regard.cli.loading import Loaded
 from regard.cli.options import (
@@ -20,9 +21,10 @@ from regard.cli.options import (
     SaveOption,
     TargetOption,
 )
-from regard.cli.running import Run, layer_number, token_number, watched
+from regard.cli.running import Run, layer_number, watched
 from regard.cli.saving import FIGURES, check_ending, save
-from regard.cli.telling import Telling, bar, telling_heads, telling_token
+from regard.cli.telling import Telling, bar, telling_heads
+from regard.views.numbers import in_figures
 from regard.views.pieces import label, readable
 from regard.watch import Call
 
@@ -43,7 +45,9 @@ def look(
     head: HeadOption = None,
     token: Annotated[
         str | None,
-        typer.Option("--token", "-t", help="Which token looks: its text, or its number from 0."),
+        typer.Option(
+            "--token", "-t", help="Which token looks: its text, or its number from 0, as @7 or 7."
+        ),
     ] = None,
     top: Annotated[
         int, typer.Option(min=1, help="How many keys of each head, and how many heads.")
@@ -91,21 +95,22 @@ def look(
     )
     calls = _chosen(found, head)
     if save_to is not None:
-        number = token_number(token, found.tokens)
+        asked = None if token is None else asked_token(token, found.tokens)
+        number = None if asked is None else asked.number
         path = save(save_to, given, found, calls, loaded, layer=layer, head=head, token=number)
+        if asked is not None and asked.why:
+            tell(f"token {asked.number}: {asked.why}")
         tell(f"{path} ({path.stat().st_size / 1e3:,.0f} kB)")
         if opened:
             webbrowser.open(path.resolve().as_uri())
         return
     looking = [call for call in calls if found.queries_of(call) is found.tokens]
-    number = token_number(token, found.tokens)
-    if number is None:
-        number = telling_token(found, looking, head)
-    heads = telling_heads(found, looking, number, head=head, top=top)
+    chosen = chosen_token(found, looking, token, head=head)
+    heads = telling_heads(found, looking, chosen.number, head=head, top=top)
     if as_json:
-        print_json(_as_data(found, calls, heads, number))
+        print_json(_as_data(found, calls, heads, chosen))
     else:
-        _print(found, loaded, looking, heads, number, top)
+        _print(found, loaded, looking, heads, chosen, top)
 
 
 def _check_page(head: int | None, token: str | None) -> None:
@@ -134,13 +139,15 @@ def _chosen(found: Run, head: int | None) -> list[Call]:
 
 
 def _print(
-    found: Run, loaded: Loaded, calls: list[Call], heads: list[Telling], token: int, top: int
+    found: Run, loaded: Loaded, calls: list[Call], heads: list[Telling], chosen: Chosen, top: int
 ) -> None:
-    console = out()
+    console, token = out(), chosen.number
     console.print(_in_context(found.tokens, token))
     shown = label(readable(found.tokens)[token])
     place = f"(token {token} of {len(found.tokens)})"
     console.print(f"Where “{shown}” looks in {loaded.name} {place}", markup=False)
+    if chosen.why:
+        console.print(f"Token {token}: {chosen.why}", style="dim", markup=False)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     by_index = {call.index: call for call in calls}
     cross = any(call.looks == "cross" for call in calls)
@@ -167,9 +174,10 @@ def _keys(pieces: list[str], one: Telling, *, wide: bool) -> Text:
         style = "bold" if weight >= 0.2 else "" if weight >= 0.05 else "dim"
         if wide:
             text.append(f"{label(pieces[key]):<16}", style)
-            text.append(f"{key:>6}  {weight:.3f}  {bar(weight, 24)}\n")
+            text.append(f"{key:>6}  {in_figures(weight):>6}  {bar(weight, 24)}\n")
         else:
-            text.append(f"{label(pieces[key])} ", style)
+            text.append(label(pieces[key]), style)
+            text.append(f"@{key} ", "dim")
             text.append(f"{weight:.2f}   ", "cyan" if weight >= 0.05 else "dim")
     text.rstrip()
     return text
@@ -187,7 +195,7 @@ def _in_context(tokens: list[str], token: int) -> Text:
     return text
 
 
-def _as_data(found: Run, calls: list[Call], heads: list[Telling], token: int) -> dict[str, Any]:
+def _as_data(found: Run, calls: list[Call], heads: list[Telling], chosen: Chosen) -> dict[str, Any]:
     by_index = {call.index: call for call in calls}
     pieces = readable(found.tokens)
     listed: list[dict[str, Any]] = []
@@ -207,4 +215,10 @@ def _as_data(found: Run, calls: list[Call], heads: list[Telling], token: int) ->
                 ],
             }
         )
-    return {"token": pieces[token], "position": token, "tokens": pieces, "heads": listed}
+    return {
+        "token": pieces[chosen.number],
+        "position": chosen.number,
+        "chosen": chosen.why,
+        "tokens": pieces,
+        "heads": listed,
+    }

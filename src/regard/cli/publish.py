@@ -20,7 +20,7 @@ def publish(
         str,
         typer.Option(
             metavar="LAYER.HEAD,…",
-            help="Which heads: 18.6, or 18.mean for the mean of a layer; all.",
+            help="Which heads: 18.6, 18.mean for the mean of a layer, mean for that of all; all.",
         ),
     ] = "all",
     depth: Annotated[

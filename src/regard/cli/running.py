@@ -13,7 +13,6 @@ from torch import Tensor
 from regard.cli.console import doing
 from regard.cli.loading import Loaded, load
 from regard.cli.reading import read_input
-from regard.views.pieces import label, readable
 from regard.views.watched import layer_in, layer_of, stack_of
 from regard.watch import Call, Seen, watch
 
@@ -263,26 +262,3 @@ def _as_seen(pixels: Float[Tensor, "3 height width"]) -> Float[Tensor, "height w
     """Return an image as the model saw it, cut and scaled, with the lights from 0 to 1."""
     darkest, brightest = pixels.min(), pixels.max()
     return ((pixels - darkest) / (brightest - darkest).clamp(min=1e-6)).permute(1, 2, 0)
-
-
-def token_number(wanted: str | None, tokens: Sequence[str]) -> int | None:
-    """Return which token is meant, by its number or its text; None if none was asked for.
-
-    Raises:
-        ValueError: there is no such token. The message lists some that are there.
-    """
-    if wanted is None:
-        return None
-    shown = [label(piece, width=100) for piece in readable(tokens)]
-    same = [place for place, token in enumerate(shown) if token == wanted]
-    same = same or [place for place, token in enumerate(shown) if token.lower() == wanted.lower()]
-    if same:
-        return same[0]
-    try:
-        number = int(wanted)
-    except ValueError:
-        some = ", ".join(shown[:12]) + (", …" if len(shown) > 12 else "")
-        raise ValueError(f"there is no token {wanted!r}; the tokens are {some}") from None
-    if not -len(tokens) <= number < len(tokens):
-        raise ValueError(f"there are {len(tokens)} tokens, numbered from 0, got {number}")
-    return number % len(tokens)

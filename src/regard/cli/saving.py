@@ -27,7 +27,7 @@ def save(
     """Write a page or a figure, by the ending of the file."""
     if path.suffix.lower() == ".html":
         about = f"{loaded.name} · {len(run.tokens):,} tokens"
-        title = _title(text)
+        title = title_of(text)
         return page(calls, run.tokens, source=run.source, title=title, about=about).save(path)
     figure = _figure(run, calls, layer=layer, head=head, token=token)
     save_figure(figure, path)
@@ -51,7 +51,8 @@ def save_figure(figure: Any, path: Path) -> None:
         figure.savefig(path, dpi=200)
 
 
-def _title(text: str | Path) -> str:
+def title_of(text: str | Path) -> str:
+    """Return the beginning of a text, or the name of an image, as the title of a page."""
     words = text.name if isinstance(text, Path) else " ".join(text.split())
     return words if len(words) <= 60 else f"{words[:59]}…"
 

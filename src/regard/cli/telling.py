@@ -1,4 +1,4 @@
-"""Which heads tell most of a token, which token of a text, and which call of a layer."""
+"""Which heads tell most of a token, which word of a text, and which call of a layer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +11,9 @@ from regard.cli.running import Run
 from regard.views.pieces import readable
 from regard.views.watched import Stack, stack_of
 from regard.watch import Call
+
+_LOOKED_THROUGH = 64
+"""The most words of a text that are looked at to find one that tells something."""
 
 
 @dataclass(frozen=True)
@@ -54,20 +57,53 @@ def telling_heads(
     return sorted(found, key=lambda one: -one.strength)
 
 
-def telling_token(run: Run, calls: Sequence[Call], head: int | None) -> int:
-    """Return the word that looks hardest at a single other word, in any of the heads."""
-    words, asking = _words(run, calls), _is_word(run.tokens, run.special)
-    best, found = -1.0, 0
+@dataclass(frozen=True)
+class TellingWord:
+    """The word that looks hardest at a single other word.
+
+    Attributes:
+        token: its number.
+        among: of how many words, if not of all.
+        call: the call in which it looks there.
+        head: the head; None if no word looks at another.
+        key: the number of the other word.
+        weight: how much it looks at it.
+    """
+
+    token: int
+    among: int | None
+    call: Call
+    head: int | None
+    key: int
+    weight: float
+
+
+def telling_word(run: Run, calls: Sequence[Call], head: int | None) -> TellingWord:
+    """Return the word that looks hardest at a single other word, in any of the heads.
+
+    Of a long text, some words are looked at, as far from each other as they can be: all rows of all
+    heads would take as long as the model itself.
+    """
+    words, tokens = _words(run, calls), run.queries_of(calls[0])
+    special = run.special if tokens is run.tokens else run.special_source
+    assert special is not None
+    asking = _is_word(tokens, special).nonzero().flatten()
+    asking = asking if len(asking) else torch.arange(len(tokens))
+    some = torch.linspace(0, len(asking) - 1, min(len(asking), _LOOKED_THROUGH)).long()
+    queries = asking[some]
+    among = len(queries) if len(queries) < len(asking) else None
+    best = TellingWord(int(queries[0]), among, calls[0], None, 0, 0.0)
     for call in calls:
-        top = call.matrix[0].top(8) if head is None else call.matrix[0, head].top(8)
-        queries = top.keys.shape[-2]
-        keys = top.keys.cpu().reshape(-1, queries, top.keys.shape[-1])
-        weights = top.weights.cpu().reshape(keys.shape)
-        dull = _dull(words, call, torch.arange(queries), keys.clamp(min=0)) | (keys < 0)
-        strengths = weights.masked_fill(dull, 0.0).amax(dim=(0, 2)).masked_fill(~asking, -0.5)
-        if strengths.max() > best:
-            best, found = strengths.max().item(), int(strengths.argmax())
-    return found
+        matrix = call.matrix[0] if head is None else call.matrix[0, head : head + 1]
+        rows = matrix.rows(queries).float().cpu()
+        keys = torch.arange(rows.shape[-1]).expand(len(queries), -1)
+        rows = rows.masked_fill(_dull(words, call, queries, keys), 0.0)
+        if rows.max() > best.weight:
+            number, row, key = (int(x) for x in torch.unravel_index(rows.argmax(), rows.shape))
+            place = number if head is None else head
+            weight = rows.max().item()
+            best = TellingWord(int(queries[row]), among, call, place, key, weight)
+    return best
 
 
 def telling_call(calls: Sequence[Call]) -> Call:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import attend, attend_with_lse
+from regard.attention.uncompiled import uncompiled
 from regard.hf.boolean_mask import BooleanMask, PatternMask
 from regard.patterns import Pattern, causal, given
 from regard.patterns.narrowed import narrowed
@@ -21,6 +22,7 @@ CHOSEN_KEYS = ("indices", "block_indices")
 """Arguments by which models say which keys each query may look at, beside the mask."""
 
 
+@uncompiled
 def attention(
     module: nn.Module,
     query: Tensor,

@@ -15,12 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.attention.uncompiled import uncompiled
 from regard.hf.boolean_mask import BooleanMask, PatternMask
 from regard.patterns import Pattern, causal, documents, everyone, padding, window
 
 MaskFunction = Callable[[Any, Any, Any, Any], Any]
 
 
+@uncompiled
 def mask(
     batch_size: int,
     q_length: int,

@@ -23,7 +23,7 @@ def times(view: View, values: Tensor) -> Tensor:
     columns = _headed(view, columns, "values", axis=-2, size=view.sizes[3], name="keys")
     batch, heads, num_queries, _ = view.sizes
     source, dim = view.source, columns.shape[-1]
-    group = heads // columns.shape[1]
+    group = heads // max(1, columns.shape[1])
     found = torch.zeros(batch, heads, num_queries, dim, dtype=source.dtype, device=source.device)
     with torch.no_grad(), torch.autocast(source.device.type, enabled=False):
         for tile in tiles(view):

@@ -72,6 +72,11 @@ class View:
         """Whether all keys of the source are in it."""
         return self.keys == range(self.source.shape[3]) if isinstance(self.keys, range) else False
 
+    def columns(self, keys: Tensor) -> Tensor:
+        """Return the places in the view of keys that are counted in the source; −1 stays −1."""
+        places = torch.searchsorted(as_tensor(self.keys).to(keys.device), keys.contiguous())
+        return places.masked_fill(keys < 0, -1)
+
     def check(self, pattern: Pattern) -> None:
         """Raise ValueError if a pattern can't say who of the view may look at whom."""
         if 0 not in self.sizes:

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Bool, Int, Int8, Int32
+from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from regard.patterns.cover import Span, codes
-from regard.patterns.pattern import Pattern
+from regard.patterns.pattern import Everyone, Pattern
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,10 +19,20 @@ class Given(Pattern):
     batched: bool
 
     @cached_property
-    def _counts(self) -> Int32[Tensor, "rows queries_and_1 keys_and_1"]:
+    def _counts(self) -> Int[Tensor, "rows queries_and_1 keys_and_1"]:
         """Say at [b, i, j] how many pairs are allowed above i and left of j."""
-        counts = self.mask.cpu().cumsum(1, dtype=torch.int32).cumsum(2, dtype=torch.int32)
+        few = self.mask[0].numel() < 2**31
+        kind = torch.int32 if few else torch.int64
+        counts = self.mask.cpu().cumsum(1, dtype=kind).cumsum(2, dtype=kind)
         return torch.nn.functional.pad(counts, (1, 0, 1, 0))
+
+    @cached_property
+    def share_of_blocks(self) -> float:
+        """The share of blocks of 64 × 32 pairs in which some are allowed."""
+        rows, queries, keys = self.mask.shape
+        whole = torch.nn.functional.pad(self.mask, (0, -keys % 32, 0, -queries % 64))
+        in_keys = whole.view(rows, -1, whole.shape[2] // 32, 32).any(dim=3)
+        return float(in_keys.view(rows, -1, 64, in_keys.shape[2]).any(dim=2).float().mean())
 
     @property
     def num_positions(self) -> int:
@@ -42,6 +52,18 @@ class Given(Pattern):
         mask = self.mask.to(key.device)
         row = query - self._first_query
         return mask[batch, row, key] if self.batched else mask[0][row, key]
+
+    def dense(
+        self, query_positions: Int[Tensor, "queries"], num_keys: int
+    ) -> Bool[Tensor, "batch_or_1 queries keys"]:
+        mask = self.mask.to(query_positions.device)[..., :num_keys]
+        rows = query_positions - self._first_query
+        every = len(rows) == mask.shape[1] and bool((rows.diff() == 1).all())
+        return mask if every else mask[:, rows]
+
+    def simplified(self, queries: range, num_keys: int) -> Pattern:
+        rows = self.mask[:, queries[0] - self._first_query : queries[-1] + 1 - self._first_query]
+        return Everyone() if bool(rows.all()) else self
 
     def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
         row = batch if self.batched else torch.zeros_like(batch)

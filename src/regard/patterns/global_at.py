@@ -18,19 +18,25 @@ class GlobalAt(Pattern):
 
     positions: tuple[int, ...]
     _sorted: Tensor = field(init=False, repr=False, compare=False)
+    _chosen: Tensor = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "_sorted", torch.tensor(self.positions, dtype=torch.long, device="cpu")
-        )
+        positions = torch.tensor(self.positions, dtype=torch.long, device="cpu")
+        chosen = torch.zeros(self.positions[-1] + 2, dtype=torch.bool, device="cpu")
+        chosen[positions] = True
+        object.__setattr__(self, "_sorted", positions)
+        object.__setattr__(self, "_chosen", chosen)
 
     def test(
         self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
     ) -> Bool[Tensor, "..."]:
-        seen = torch.zeros_like(query == key)
-        for position in self.positions:
-            seen = seen | (query == position) | (key == position)
-        return seen
+        return self._is_chosen(query) | self._is_chosen(key)
+
+    def _is_chosen(self, position: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
+        """Say elementwise whether a position is chosen; the last entry is for those outside."""
+        none = len(self._chosen) - 1
+        inside = (position >= 0) & (position < none)
+        return self._chosen.to(position.device)[torch.where(inside, position, none)]
 
     def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
         some_queries, every_query = self._count(query)

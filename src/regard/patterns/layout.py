@@ -7,6 +7,7 @@ same too, the strip carries that one mask. A window is a single strip, but for i
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Int
@@ -28,23 +29,28 @@ class Layout:
     """All strips of a pattern: every allowed pair of positions lies in exactly one of them.
 
     Attributes:
-        strips: the strips.
+        unwritten: the strips, with their masks not yet written down.
         query_positions: where the queries stand.
         starts_all: whether every query of every sequence is part of some fresh strip.
         batch_size: how many sequences the pattern describes one by one, 1 if all are alike.
     """
 
-    strips: tuple[Strip, ...]
+    unwritten: tuple[Strip, ...]
     query_positions: Int[Tensor, "queries"]
     starts_all: bool
     batch_size: int = 1
+
+    @cached_property
+    def strips(self) -> tuple[Strip, ...]:
+        """The strips, with their masks where these are small."""
+        return tuple(write_masks(self.unwritten, self.query_positions))
 
     @property
     def num_pairs(self) -> int:
         """The number of pairs that are computed for one head of `batch_size` sequences."""
         return sum(
             strip.num_pairs * (self.batch_size if strip.batch is None else 1)
-            for strip in self.strips
+            for strip in self.unwritten
         )
 
 
@@ -79,7 +85,6 @@ def layout(
                 if fresh:
                     started[where] = True
             strips += found
-    strips = write_masks(strips, query_positions)
     return Layout(tuple(strips), query_positions, bool(started.all()), batch_size)
 
 

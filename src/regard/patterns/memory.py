@@ -9,6 +9,7 @@ from regard.patterns.pattern import Pattern
 
 Made = TypeVar("Made")
 
+_MISSING: Any = object()
 _MOST = 64
 _made: OrderedDict[Hashable, Any] = OrderedDict()
 _lock = Lock()
@@ -17,33 +18,53 @@ _lock = Lock()
 def remembered(pattern: Pattern, name: Hashable, make: Callable[[], Made]) -> Made:
     """Return what was made from a pattern under a name, or make it.
 
-    The latest 64 things are kept: of all patterns that compare by value together, and of each other
-    pattern, which holds tensors, with the pattern itself, so that they go when it goes.
+    The latest 64 things are kept: with each pattern itself, so that they go when it goes, and once
+    more of all patterns that compare by value together.
 
     Args:
         pattern: the pattern.
         name: tells apart what is made from one pattern.
         make: makes it.
     """
-    shared = True
-    for leaf in pattern.leaves():
-        shared = shared and _compares_by_value(leaf)
-        # From here on it can't be changed.
-        vars(leaf).setdefault("_made", OrderedDict())
-    known = _made if shared else vars(pattern).setdefault("_made", OrderedDict())
-    key = (pattern, name) if shared else name
+    mine: OrderedDict[Hashable, Any] | None = vars(pattern).get("_made")
+    if mine is None:
+        mine = OrderedDict()
+        for part in (pattern, *pattern.leaves()):
+            # From here on it can't be changed.
+            vars(part).setdefault("_made", OrderedDict())
+        mine = vars(pattern)["_made"]
+        assert mine is not None
+    found = mine.get(name, _MISSING)
+    if found is _MISSING:
+        found = _shared(pattern, name, make)
     with _lock:
-        if key in known:
-            known.move_to_end(key)
-            return known[key]
-    made = make()
-    with _lock:
-        known[key] = made
-        while len(known) > _MOST:
-            known.popitem(last=False)
-    return made
+        _keep(mine, name, found)
+    return found
 
 
-def _compares_by_value(leaf: Pattern) -> bool:
+def _shared(pattern: Pattern, name: Hashable, make: Callable[[], Made]) -> Made:
+    """Return what was made from an equal pattern, or make it."""
+    if not all(map(compares_by_value, pattern.leaves())):
+        return make()
+    key = (pattern, name)
+    with _lock:
+        found = _made.get(key, _MISSING)
+    if found is _MISSING:
+        found = make()
+    with _lock:
+        _keep(_made, key, found)
+    return found
+
+
+def _keep(known: OrderedDict[Hashable, Any], name: Hashable, made: object) -> None:
+    """Keep something as the latest, and let the oldest go."""
+    known[name] = made
+    known.move_to_end(name)
+    while len(known) > _MOST:
+        known.popitem(last=False)
+
+
+def compares_by_value(leaf: Pattern) -> bool:
+    """Say whether equal patterns of a kind are the same to memory."""
     kind = type(leaf)
     return kind.__eq__ is not object.__eq__ and kind.__hash__ is not None  # pyright: ignore[reportUnnecessaryComparison]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Int, Int8
@@ -19,27 +20,33 @@ class Neighbours(Pattern):
 
     edges: Int[Tensor, "edges 2"]
     num_nodes: int = field(init=False)
-    _pairs: Tensor = field(init=False, repr=False)
-    _row_starts: Tensor = field(init=False, repr=False)
-    _reach: Extremes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # The edges are sorted by query, then key: a pair is one number, a row one stretch of them.
-        edges = torch.unique(self.edges.cpu(), dim=0)
-        num_nodes = int(edges.max()) + 1
-        queries, keys = edges.unbind(1)
-        starts = torch.searchsorted(queries.contiguous(), torch.arange(num_nodes + 1, device="cpu"))
-        smallest = torch.full((num_nodes,), num_nodes, device="cpu").scatter_reduce(
-            0, queries, keys, "amin"
+        object.__setattr__(self, "num_nodes", int(self.edges.max()) + 1)
+
+    @cached_property
+    def _pairs(self) -> Int[Tensor, "edges"]:
+        """Each edge once, as query · num_nodes + key, sorted."""
+        queries, keys = self.edges.cpu().unbind(1)
+        return torch.unique(queries * self.num_nodes + keys)
+
+    @cached_property
+    def _row_starts(self) -> Int[Tensor, "nodes_and_1"]:
+        """Where the pairs of each query begin, and where those of the last one end."""
+        nodes = torch.arange(self.num_nodes + 1, device="cpu")
+        return torch.searchsorted(self._pairs, nodes * self.num_nodes)
+
+    @cached_property
+    def _reach(self) -> Extremes:
+        """The smallest and the largest key of each query."""
+        nodes = self.num_nodes
+        queries, keys = self._pairs // nodes, self._pairs % nodes
+        smallest = torch.full((nodes,), nodes, device="cpu")
+        largest = torch.full((nodes,), -1, device="cpu")
+        return Extremes(
+            smallest.scatter_reduce(0, queries, keys, "amin"),
+            largest.scatter_reduce(0, queries, keys, "amax"),
         )
-        largest = torch.full((num_nodes,), -1, device="cpu").scatter_reduce(
-            0, queries, keys, "amax"
-        )
-        object.__setattr__(self, "edges", edges)
-        object.__setattr__(self, "num_nodes", num_nodes)
-        object.__setattr__(self, "_pairs", queries * num_nodes + keys)
-        object.__setattr__(self, "_row_starts", starts)
-        object.__setattr__(self, "_reach", Extremes(smallest, largest))
 
     def test(
         self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
@@ -49,6 +56,22 @@ class Neighbours(Pattern):
         wanted = query * self.num_nodes + key
         place = torch.searchsorted(pairs, wanted).clamp_max(len(pairs) - 1)
         return known & (pairs[place] == wanted)
+
+    def dense(
+        self, query_positions: Int[Tensor, "queries"], num_keys: int
+    ) -> Bool[Tensor, "batch_or_1 queries keys"]:
+        device = query_positions.device
+        nodes = torch.zeros(self.num_nodes + 1, num_keys, dtype=torch.bool, device=device)
+        queries, keys = self.edges.to(device).unbind(1)
+        nodes[queries, keys] = True
+        # The last row is that of positions where no node is.
+        known = (query_positions >= 0) & (query_positions < self.num_nodes)
+        return nodes[torch.where(known, query_positions, self.num_nodes)][None]
+
+    def simplified(self, queries: range, num_keys: int) -> Pattern:
+        # Edges are counted before they are sorted: of most graphs nothing can be left out.
+        few = len(self.edges) < len(queries) * num_keys
+        return self if few else super().simplified(queries, num_keys)
 
     def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
         first, last = (end.clamp(0, self.num_nodes - 1) for end in query)
@@ -71,7 +94,7 @@ class Neighbours(Pattern):
         for degree in torch.unique(degrees[degrees > 0]).tolist():
             chosen = degrees == degree
             places = self._row_starts[rows[chosen]][:, None] + torch.arange(degree, device="cpu")
-            keys = self.edges[:, 1][places]
+            keys = self._pairs[places] % self.num_nodes
             found.append(Lattice(known[chosen][:, None], keys, 1, None))
         return found
 
@@ -83,7 +106,7 @@ class Neighbours(Pattern):
             )
 
     def __repr__(self) -> str:
-        return f"neighbours({len(self.edges)} edges)"
+        return f"neighbours({len(self._pairs)} edges)"
 
 
 def neighbours(edges: Sequence[tuple[int, int]] | Int[Tensor, "edges 2"]) -> Pattern:

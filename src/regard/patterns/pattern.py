@@ -63,6 +63,21 @@ class Pattern(ABC):
         shape = torch.broadcast_tensors(batch, query.first, key.first)[0].shape
         return torch.full(shape, Cover.SOME, dtype=torch.int8, device=key.first.device)
 
+    def dense(
+        self, query_positions: Int[Tensor, "queries"], num_keys: int
+    ) -> Bool[Tensor, "batch_or_1 queries keys"]:
+        """Write down which queries may look at which of the keys at 0 … num_keys − 1.
+
+        Args:
+            query_positions: where the queries stand, [queries], on the device that is wanted.
+            num_keys: the number of keys.
+        """
+        device = query_positions.device
+        batch = torch.arange(self.batch_size or 1, device=device)[:, None, None]
+        keys = torch.arange(num_keys, device=device)
+        allowed = self.test(batch, query_positions[None, :, None], keys)
+        return allowed.expand(len(batch), len(query_positions), num_keys)
+
     def check(self, batch: int, queries: range, num_keys: int) -> None:  # noqa: B027
         """Raise ValueError if the pattern can't describe such a call.
 
@@ -171,6 +186,10 @@ class Pattern(ABC):
             )
         super().__setattr__(name, value)
 
+    def __getstate__(self) -> dict[str, object]:
+        # What was made from a pattern can be made again.
+        return {name: value for name, value in vars(self).items() if name != "_made"}
+
     def __bool__(self) -> bool:
         raise TypeError("a pattern is neither true nor false: combine patterns with &, | and ~")
 
@@ -269,6 +288,12 @@ class Both(_Pair):
     ) -> Bool[Tensor, "..."]:
         return self.first.test(batch, query, key) & self.second.test(batch, query, key)
 
+    def dense(
+        self, query_positions: Int[Tensor, "queries"], num_keys: int
+    ) -> Bool[Tensor, "batch_or_1 queries keys"]:
+        first = self.first.dense(query_positions, num_keys)
+        return first & self.second.dense(query_positions, num_keys)
+
     def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
         return torch.minimum(*self._covers(batch, query, key))
 
@@ -287,6 +312,12 @@ class Either(_Pair):
         self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
     ) -> Bool[Tensor, "..."]:
         return self.first.test(batch, query, key) | self.second.test(batch, query, key)
+
+    def dense(
+        self, query_positions: Int[Tensor, "queries"], num_keys: int
+    ) -> Bool[Tensor, "batch_or_1 queries keys"]:
+        first = self.first.dense(query_positions, num_keys)
+        return first | self.second.dense(query_positions, num_keys)
 
     def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
         return torch.maximum(*self._covers(batch, query, key))
@@ -316,6 +347,11 @@ class Not(Pattern):
         self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
     ) -> Bool[Tensor, "..."]:
         return ~self.pattern.test(batch, query, key)
+
+    def dense(
+        self, query_positions: Int[Tensor, "queries"], num_keys: int
+    ) -> Bool[Tensor, "batch_or_1 queries keys"]:
+        return ~self.pattern.dense(query_positions, num_keys)
 
     def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
         return Cover.ALL - self.pattern.cover_spans(batch, query, key)

@@ -25,8 +25,7 @@ class Window(Pattern):
     def test(
         self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
     ) -> Bool[Tensor, "..."]:
-        distance = query - key
-        return (distance <= self.before) & (distance >= -self.after)
+        return (key >= query - self.before) & (key <= query + self.after)
 
     def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
         return codes(

@@ -1,9 +1,10 @@
 """A watched run on disk: queries, keys, text and maps of every head, to open anywhere."""
 
 from regard.recording.errors import RecordingError
-from regard.recording.opening import open
+from regard.recording.opening import open as open
 from regard.recording.recorded_call import RecordedCall
 from regard.recording.recording import Recording
 from regard.recording.save import save
 
-__all__ = ["RecordedCall", "Recording", "RecordingError", "open", "save"]
+# Without `open`, which would hide the builtin after an import of everything.
+__all__ = ["RecordedCall", "Recording", "RecordingError", "save"]

@@ -10,21 +10,35 @@ from torch import Tensor
 
 from regard.recording.recorded_call import RecordedCall
 from regard.recording.rectangle import rectangle
-from regard.recording.tiles import check_head
+from regard.recording.tiles import heads_of
 
 Head = int | Literal["mean"]
+Strongest = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]
+"""The strongest keys of some rows, [rows, count], their weights, and that of all others."""
 
 _MOST_PAIRS = 2**24
 
 
-def top_keys(
-    call: RecordedCall, head: Head, rows: range, count: int
-) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
+def top_keys(call: RecordedCall, head: Head, rows: range, count: int) -> Strongest:
     """Return the strongest keys of rows; see `Recording.top_keys`."""
+    return strongest(whole_rows(call, head, rows), count)
+
+
+def whole_rows(call: RecordedCall, head: Head, rows: range) -> Float[Tensor, "rows keys"]:
+    """Return all weights of some rows.
+
+    Raises:
+        IndexError: there is no such head or row.
+    """
+    heads = heads_of(call, head)
     _check(call, "queries", rows)
-    found = _mean(call, head, rows, range(call.keys))
-    top = found.topk(min(count, call.keys), dim=-1)
-    rest = (found.sum(dim=-1) - top.values.sum(dim=-1)).clamp_min(0.0)
+    return rectangle(call, heads, rows, range(call.keys))
+
+
+def strongest(weights: Float[Tensor, "rows keys"], count: int) -> Strongest:
+    """Return the strongest keys of rows whose weights are known."""
+    top = weights.topk(min(count, weights.shape[-1]), dim=-1)
+    rest = (weights.sum(dim=-1) - top.values.sum(dim=-1)).clamp_min(0.0)
     return top.indices.numpy(), top.values.numpy(), rest.numpy()
 
 
@@ -33,18 +47,19 @@ def top_queries(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], float]:
     """Return the strongest queries of a key; see `Recording.top_queries`."""
     _check(call, "keys", range(key, key + 1))
-    found = _mean(call, head, range(call.queries), range(key, key + 1))[:, 0]
+    heads = heads_of(call, head)
+    found = rectangle(call, heads, range(call.queries), range(key, key + 1))[:, 0]
     top = found.topk(min(count, call.queries))
     return top.indices.numpy(), top.values.numpy(), float(found.double().sum())
 
 
 def weight(call: RecordedCall, head: int, query: int, key: int) -> tuple[float, float]:
     """Return a weight and its score; see `Recording.weight`."""
-    check_head(call, head)
+    heads = heads_of(call, head)
     _check(call, "queries", range(query, query + 1))
     _check(call, "keys", range(key, key + 1))
     row = range(query, query + 1)
-    found = float(rectangle(call, head, row, range(key, key + 1)))
+    found = float(rectangle(call, heads, row, range(key, key + 1)))
     if call.facts.stored == "weights":
         return found, math.nan
     lse = float(call.lse_of(head, row))
@@ -62,7 +77,7 @@ def edges(
             f"{len(queries):,} × {len(keys):,} pairs are too many to look for the strongest, up to "
             f"{_MOST_PAIRS:,} are searched: zoom in"
         )
-    found = _mean(call, head, queries, keys)
+    found = rectangle(call, heads_of(call, head), queries, keys)
     top = found.flatten().topk(min(count, found.numel()))
     listed = [
         (queries.start + place // len(keys), keys.start + place % len(keys), value)
@@ -70,18 +85,6 @@ def edges(
         if value > 0.0
     ]
     return listed, max(0.0, float(found.double().sum() - top.values.double().sum()))
-
-
-def _mean(
-    call: RecordedCall, head: Head, queries: range, keys: range
-) -> Float[Tensor, "queries keys"]:
-    """Return the weights of a head, or the mean of all heads, which are taken one by one."""
-    check_head(call, head)
-    heads = range(call.heads) if head == "mean" else range(head, head + 1)
-    found = rectangle(call, heads[0], queries, keys)
-    for one in heads[1:]:
-        found += rectangle(call, one, queries, keys)
-    return found.div_(len(heads))
 
 
 def _check(call: RecordedCall, axis: Literal["queries", "keys"], places: range) -> None:

@@ -207,7 +207,12 @@ def mean_of_all(calls: list[RecordedCall], group: zarr.Group) -> list[int]:
             for top in range(0, shape[0], TILE):
                 rows = slice(top, top + TILE)
                 found = np.zeros((min(TILE, shape[0] - top), shape[1]))
+                known = np.zeros(found.shape, dtype=bool)
                 for call, part in zip(calls, parts, strict=True):
-                    found += np.asarray(part[call.facts.rows - 1, rows]) * (call.heads / total)
+                    values = np.asarray(part[call.facts.rows - 1, rows])
+                    # Where some calls may not look, others may.
+                    known |= ~np.isnan(values)
+                    found += np.nan_to_num(values) * (call.heads / total)
+                found[~known] = np.nan
                 array[rows] = arrays.rounded(found.astype(np.float32))
     return cells

@@ -7,7 +7,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from regard.recording import lookup, tiles
+from regard.recording import all_heads, lookup, tiles
 from regard.recording.recorded_call import RecordedCall
 from regard.recording.schema import Facts, Section
 from regard.recording.text import RecordedText
@@ -87,7 +87,7 @@ class Recording(Sequence[RecordedCall]):
         """Return the deepest level of the map of a call, or of the mean over all."""
         if call == "all":
             self._check_all()
-            return self.full_zoom - (self.about.all_cells[0].bit_length() - 1)
+            return self.full_zoom
         return self[call].max_zoom
 
     @property
@@ -112,7 +112,7 @@ class Recording(Sequence[RecordedCall]):
         Args:
             call: the number of a call, or "all" for the mean of all heads of all calls.
             head: the number of a head, or "mean" for the mean of the heads of the call: each head's
-                map is pooled, and then averaged.
+                map is pooled, and then averaged. Of "all" it must be "mean".
             level: 0 to `max_zoom(call)`.
             x: which tile along the keys.
             y: which tile along the queries.
@@ -123,17 +123,26 @@ class Recording(Sequence[RecordedCall]):
 
         Raises:
             IndexError: there is no such call, head or tile.
-            ValueError: the pool is not known.
+            ValueError: the pool is not known, or a head of "all" is asked for.
             RecordingError: what it takes is damaged.
         """
-        if pool not in ("mean", "max"):
-            raise ValueError(f"pool must be 'mean' or 'max', got {pool!r}")
         if call == "all":
-            self._check_all()
-            tiles.check_place(self.max_zoom("all"), level, x, y)
-            cell = 2 ** (self.full_zoom - level)
-            return tiles.stored(self._maps(f"{pool}/{cell}"), None, self[0], cell, x, y)
+            _check_mean(head)
+            return all_heads.finished(self.tile_of_all(level, x, y, pool))
+        _check_pool(pool)
         return tiles.tile(self[call], head, level, x, y, pool)
+
+    def tile_of_all(
+        self, level: int, x: int, y: int, pool: Pooling = "mean"
+    ) -> all_heads.Steps[NDArray[np.float32]]:
+        """Compute a tile of the mean of all heads, with a rest after each call; see `tile`."""
+        _check_pool(pool)
+        self._check_all()
+        tiles.check_place(self.full_zoom, level, x, y)
+        cell = 2 ** (self.full_zoom - level)
+        if cell in self.about.all_cells and cell > 1:
+            return tiles.stored(self._maps(f"{pool}/{cell}"), None, self._calls, cell, x, y)
+        return (yield from all_heads.tile(self._calls, level, x, y, pool))
 
     def line(
         self,
@@ -162,14 +171,22 @@ class Recording(Sequence[RecordedCall]):
         return tiles.thumbs(self[call])
 
     def top_keys(
-        self, call: int, head: Head, rows: range, count: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
-        """Return the strongest keys of some rows, the strongest first.
+        self, call: int | Literal["all"], head: Head, rows: range, count: int
+    ) -> lookup.Strongest:
+        """Return the strongest keys of some rows, the strongest first; arguments as for `tile`.
 
         Returns:
             The keys [rows, count], their weights, and for each row the weight of all others.
         """
+        if call == "all":
+            _check_mean(head)
+            return all_heads.finished(self.top_keys_of_all(rows, count))
         return lookup.top_keys(self[call], head, rows, count)
+
+    def top_keys_of_all(self, rows: range, count: int) -> all_heads.Steps[lookup.Strongest]:
+        """Find the strongest keys in the mean of all heads, with a rest after each call."""
+        self._check_all()
+        return (yield from all_heads.top_keys(self._calls, rows, count))
 
     def top_queries(
         self, call: int, head: Head, key: int, count: int
@@ -232,3 +249,13 @@ class Recording(Sequence[RecordedCall]):
             f"Recording({self.name!r}{model}: {tokens} tokens, {len(self)} calls, {heads} heads, "
             f"{self.about.dtype}, weights within {self.about.error:.1e})"
         )
+
+
+def _check_pool(pool: str) -> None:
+    if pool not in ("mean", "max"):
+        raise ValueError(f"pool must be 'mean' or 'max', got {pool!r}")
+
+
+def _check_mean(head: Head) -> None:
+    if head != "mean":
+        raise ValueError(f"head must be 'mean' where call is 'all', got {head!r}")

@@ -35,13 +35,13 @@ class Strip:
 
 
 def strips(
-    call: RecordedCall, head: int, queries: range, keys: range, multiple: int = 1
+    call: RecordedCall, heads: range, queries: range, keys: range, multiple: int = 1
 ) -> Iterator[Strip]:
-    """Compute a rectangle of a head, some rows at a time.
+    """Compute a rectangle of each of some heads, some rows at a time.
 
     Args:
         call: the call.
-        head: which head.
+        heads: which heads, one after the other.
         queries: which rows, not empty.
         keys: which columns, not empty.
         multiple: a strip has a multiple of so many rows, but for the last, and its columns begin
@@ -49,7 +49,8 @@ def strips(
     """
     settle()
     if call.facts.stored == "weights":
-        yield Strip(queries, keys, call.weights_of(head, queries, keys).float())
+        for head in heads:
+            yield Strip(queries, keys, call.weights_of(head, queries, keys).float())
         return
     rows = max(1, _PAIRS // len(keys) // multiple) * multiple
     needed = [one for one in _needed(call, queries, keys, rows, multiple) if one[1]]
@@ -57,28 +58,32 @@ def strips(
         return
     dtype = torch.float64 if call.facts.dtype == "float64" else torch.float32
     reach = range(min(some.start for _, some, _ in needed), max(some.stop for _, some, _ in needed))
-    key = call.key_of(head // (call.heads // call.facts.key_heads), reach).to(dtype)
-    query = call.query_of(head, queries).to(dtype) * call.facts.scale
-    lse = call.lse_of(head, queries)[:, None]
-    lse = lse.masked_fill(lse == -torch.inf, 0.0)
-    for part, some, doubtful in needed:
-        mine = slice(part.start - queries.start, part.stop - queries.start)
-        scores = query[mine] @ key[some.start - reach.start : some.stop - reach.start].T
-        if call.bias is not None or doubtful:
-            scores = _adjusted(call, scores, head, part, some, forbid=doubtful)
-        yield Strip(part, some, exponential_(scores.sub_(lse[mine])))
+    sharing = call.heads // call.facts.key_heads
+    key = torch.empty(0)
+    for head in heads:
+        if head == heads.start or head % sharing == 0:
+            key = call.key_of(head // sharing, reach).to(dtype)
+        query = call.query_of(head, queries).to(dtype) * call.facts.scale
+        lse = call.lse_of(head, queries)[:, None]
+        lse = lse.masked_fill(lse == -torch.inf, 0.0)
+        for part, some, doubtful in needed:
+            mine = slice(part.start - queries.start, part.stop - queries.start)
+            scores = query[mine] @ key[some.start - reach.start : some.stop - reach.start].T
+            if call.bias is not None or doubtful:
+                scores = _adjusted(call, scores, head, part, some, forbid=doubtful)
+            yield Strip(part, some, exponential_(scores.sub_(lse[mine])))
 
 
 def rectangle(
-    call: RecordedCall, head: int, queries: range, keys: range
+    call: RecordedCall, heads: range, queries: range, keys: range
 ) -> Float[Tensor, "queries keys"]:
-    """Return all weights of a rectangle of a head."""
+    """Return all weights of a rectangle, the mean of some heads."""
     found = torch.zeros(len(queries), len(keys))
-    for strip in strips(call, head, queries, keys):
+    for strip in strips(call, heads, queries, keys):
         rows = slice(strip.queries.start - queries.start, strip.queries.stop - queries.start)
         columns = slice(strip.keys.start - keys.start, strip.keys.stop - keys.start)
-        found[rows, columns] = strip.weights
-    return found
+        found[rows, columns] += strip.weights
+    return found.div_(len(heads))
 
 
 def covers(

@@ -24,7 +24,7 @@ from regard.recording.recording import Recording
 from regard.recording.schema import Facts, Section, TextFacts
 from regard.recording.text import Offsets, RecordedText, sections_of, write_text
 from regard.recording.write_call import ATTRIBUTE, Given, write_call
-from regard.views.page.texts import layers_of, texts_of
+from regard.views.page.texts import check_whole, layers_of, texts_of
 from regard.views.watched import Watched, listed, one_sequence
 
 
@@ -90,6 +90,7 @@ def save(
     narrow = _dtype(dtype)
     texts = texts_of(tokens, source)
     layers = layers_of(listed(calls), texts, batch)
+    check_whole(layers, texts)
     partial = path.with_name(path.name + PARTIAL)
     root = zarr.open_group(partial, mode="a")
     listed_texts: list[tuple[Sequence[str], str | None, Offsets | None]] = []
@@ -126,8 +127,8 @@ def save(
             layer.call.looks,
             layer.name,
             layer.group,
-            layer.queries,
-            layer.keys,
+            layer.queries.text,
+            layer.keys.text,
             narrow,
         )
         found = write_call(given, group)

@@ -1,5 +1,6 @@
 """Tiles of the map of a call: read where they are stored, computed where they are finer."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -21,20 +22,22 @@ Head = int | Literal["mean"]
 def tile(call: RecordedCall, head: Head, level: int, x: int, y: int, pool: str) -> Tile:
     """Return a tile; see `Recording.tile`."""
     check_place(call.max_zoom, level, x, y)
-    check_head(call, head)
+    heads = heads_of(call, head)
     cell = 2 ** (call.max_zoom - level)
     if cell in call.facts.cells and cell > 1:
-        return stored(call.array(f"{pool}/{cell}"), row_of(call, head), call, cell, x, y)
-    return _computed(call, head, cell, x, y, pool)
+        return stored(call.array(f"{pool}/{cell}"), row_of(call, head), [call], cell, x, y)
+    return _computed(call, heads, cell, x, y, pool)
 
 
-def stored(array: Any, row: int | None, call: RecordedCall, cell: int, x: int, y: int) -> Tile:
+def stored(
+    array: Any, row: int | None, calls: Sequence[RecordedCall], cell: int, x: int, y: int
+) -> Tile:
     """Read a tile of a stored map.
 
     Args:
         array: the map, [heads, rows, columns] or [rows, columns].
         row: which head, or None.
-        call: the call, or one of the same size.
+        calls: the calls that the map is of, all of one size.
         cell: how many tokens a cell of the map has.
         x: which tile along the keys.
         y: which tile along the queries.
@@ -50,8 +53,8 @@ def stored(array: Any, row: int | None, call: RecordedCall, cell: int, x: int, y
         raise RecordingError(f"{array.path} is damaged: {error}") from error
     if values.size and np.isnan(values).all():
         # A chunk of NaN alone is not written. One that is missing has been lost if anybody looks.
-        queries, keys = _places(call, cell, x, y)
-        if bool((covers(call, queries, keys, cell, cell) != Cover.NONE).any()):
+        queries, keys = _places(calls[0], cell, x, y)
+        if any(bool((covers(c, queries, keys, cell, cell) != Cover.NONE).any()) for c in calls):
             raise RecordingError(
                 f"{array.path} is damaged: the chunk at {y}, {x} is missing; record it again, or "
                 "copy it again from where it is whole"
@@ -60,20 +63,18 @@ def stored(array: Any, row: int | None, call: RecordedCall, cell: int, x: int, y
     return found
 
 
-def _computed(call: RecordedCall, head: Head, cell: int, x: int, y: int, pool: str) -> Tile:
+def _computed(call: RecordedCall, heads: range, cell: int, x: int, y: int, pool: str) -> Tile:
     queries, keys = _places(call, cell, x, y)
     found = np.full((TILE, TILE), np.nan, dtype=np.float32)
     if not queries or not keys:
         return found
-    heads = range(call.heads) if head == "mean" else range(head, head + 1)
     cells = torch.zeros(-(-len(queries) // cell), -(-len(keys) // cell))
     how = "max" if pool == "max" else "sum"
-    for one in heads:
-        for strip in strips(call, one, queries, keys, multiple=cell):
-            pooled = grouped(grouped(strip.weights, 0, how, cell), 1, how, cell)
-            top = (strip.queries.start - queries.start) // cell
-            left = (strip.keys.start - keys.start) // cell
-            cells[top : top + len(pooled), left : left + pooled.shape[1]] += pooled
+    for strip in strips(call, heads, queries, keys, multiple=cell):
+        pooled = grouped(grouped(strip.weights, 0, how, cell), 1, how, cell)
+        top = (strip.queries.start - queries.start) // cell
+        left = (strip.keys.start - keys.start) // cell
+        cells[top : top + len(pooled), left : left + pooled.shape[1]] += pooled
     cells /= len(heads)
     if how == "sum":
         heights, widths = (
@@ -94,7 +95,7 @@ def line(call: RecordedCall, head: Head, name: str, level: int, x: int, pool: st
     if pool not in ("mean", "max"):
         raise ValueError(f"pool must be 'mean' or 'max', got {pool!r}")
     check_place(call.max_zoom, level, x, 0)
-    check_head(call, head)
+    heads_of(call, head)
     cell = 2 ** (call.max_zoom - level)
     found = np.full(TILE, np.nan, dtype=np.float32)
     where = slice(x * TILE * cell, (x + 1) * TILE * cell)
@@ -128,10 +129,17 @@ def check_place(max_zoom: int, level: int, x: int, y: int) -> None:
             raise IndexError(f"at level {level}, {name} is 0 to {last}, got {place}")
 
 
-def check_head(call: RecordedCall, head: Head) -> None:
-    """Raise IndexError if there is no such head."""
-    if head != "mean" and not 0 <= head < call.heads:
+def heads_of(call: RecordedCall, head: Head) -> range:
+    """Return the heads of which the mean is asked for: one, or all of a call.
+
+    Raises:
+        IndexError: there is no such head.
+    """
+    if head == "mean":
+        return range(call.heads)
+    if not 0 <= head < call.heads:
         raise IndexError(f"{call} has heads 0 to {call.heads - 1}, got {head}")
+    return range(head, head + 1)
 
 
 def row_of(call: RecordedCall, head: Head) -> int:

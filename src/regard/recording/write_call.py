@@ -232,7 +232,7 @@ def _error(call: RecordedCall, seen: AttentionMatrix) -> float:
     largest = 0.0
     for head in range(call.heads):
         for place, row in enumerate(rows):
-            found = rectangle(call, head, range(row, row + 1), range(call.keys))[0]
+            found = rectangle(call, range(head, head + 1), range(row, row + 1), range(call.keys))[0]
             largest = max(largest, float((found - live[head, place]).abs().nan_to_num().max()))
     return largest
 

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from regard.server.layout import File, LineFile, TileFile
+from regard.server.layout import File, LineFile, RowsFile, TileFile
 from regard.server.publication import Publication, files_of, head_files
 from regard.server.work import one_thread_each
 
 _SAMPLE = 6
 """So many files of each kind and level are computed."""
+
+_SAMPLE_OF_ALL = 2
+"""So many of the mean of all heads, which take seconds."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,11 @@ def estimate(publication: Publication) -> Estimate:
         kind = _kind(file)
         counts[kind] += times
         seen[kind] += 1
+        most = _SAMPLE_OF_ALL if _is_of_all(file) else _SAMPLE
         # Each file of a kind has the same chance to be in the sample, however many there are.
-        if len(samples[kind]) < _SAMPLE:
+        if len(samples[kind]) < most:
             samples[kind].append(file)
-        elif (place := chance.randrange(seen[kind])) < _SAMPLE:
+        elif (place := chance.randrange(seen[kind])) < most:
             samples[kind][place] = file
     size, seconds = 0.0, 0.0
     # As they will be computed.
@@ -65,17 +69,25 @@ def estimate(publication: Publication) -> Estimate:
 
 def _files_once(publication: Publication) -> Iterator[tuple[File, int]]:
     """Yield files, and how many there are like each: all heads of a call have as many."""
-    told, published = publication.info, publication.published
-    shared = told.model_copy(update={"published": published.model_copy(update={"heads": []})})
-    for file in files_of(shared):
+    told = publication.info
+    nothing = publication.published.model_copy(update={"heads": []})
+    for file in files_of(told.model_copy(update={"published": nothing})):
         yield file, 1
-    times = Counter(one.call for one in publication.heads)
-    for one in {head.call: head for head in publication.heads}.values():
-        for file in head_files(published, one, told.calls[one.call]):
-            yield file, times[one.call]
+    calls = [None if one is None else one.call for one in publication.heads]
+    times = Counter(calls)
+    for call, one in dict(zip(calls, publication.heads, strict=True)).items():
+        for file in head_files(told, one):
+            yield file, times[call]
 
 
 def _kind(file: File) -> str:
-    """Return what files have in common that are about as large."""
+    """Return what files have in common that are about as large, and take about as long."""
     level = file.level if isinstance(file, TileFile | LineFile) else ""
-    return f"{type(file).__name__} {level}"
+    return f"{type(file).__name__} {level}{' of all' if _is_of_all(file) else ''}"
+
+
+def _is_of_all(file: File) -> bool:
+    """Say whether a file is of the mean of all heads."""
+    if isinstance(file, TileFile):
+        return file.tileset.of is None
+    return isinstance(file, RowsFile) and file.of is None

@@ -10,9 +10,10 @@ from typing import ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from regard.recording import Recording
+from regard.recording.all_heads import Steps, finished
 from regard.server.info import ROW_BLOCK, info
 from regard.server.models import Media, Pieces, Published, Row, Rows
-from regard.server.names import HeadName, LineSetName, TilesetName
+from regard.server.names import HeadName, LineSetName, TilesetName, name_of
 from regard.server.packing import packed, shortest
 
 THUMB_SIZE = 32
@@ -46,6 +47,15 @@ class File(Protocol):
             ValueError: it can't be computed as it was asked for.
             RecordingError: the recording is damaged.
         """
+        ...
+
+
+@runtime_checkable
+class FileInSteps(File, Protocol):
+    """A file that may take seconds to compute, and can rest meanwhile."""
+
+    def steps(self, recording: Recording) -> Steps[bytes]:
+        """Compute the bytes, with a rest after each call where it is of all heads."""
         ...
 
 
@@ -99,10 +109,18 @@ class TileFile:
 
     def body(self, recording: Recording) -> bytes:
         """Return packed float32 [256, 256], exact where a cell is one pair."""
+        return finished(self.steps(recording))
+
+    def steps(self, recording: Recording) -> Steps[bytes]:
+        """Compute the same."""
         of, pool = self.tileset.of, self.tileset.pool
-        call, head = ("all", "mean") if of is None else (of.call, of.head)
-        cells = recording.tile(call, head, self.level, self.x, self.y, pool)
-        deepest = recording.full_zoom if of is None else recording[of.call].max_zoom
+        place = self.level, self.x, self.y
+        if of is None:
+            cells = yield from recording.tile_of_all(*place, pool)
+            deepest = recording.full_zoom
+        else:
+            cells = recording.tile(of.call, of.head, *place, pool)
+            deepest = recording[of.call].max_zoom
         return packed(cells, exact=self.level == deepest)
 
 
@@ -148,19 +166,23 @@ class ThumbsFile:
 
 @dataclass(frozen=True)
 class RowsFile:
-    """Where the queries of a block of rows look most."""
+    """Where the queries of a block of rows look most, in a head or in the mean of all heads."""
 
     media_type: ClassVar[Media] = JSON
-    of: HeadName
+    of: HeadName | None
     block: int
 
     @property
     def path(self) -> str:
-        return f"rows/{self.of}/{self.block}.json"
+        return f"rows/{name_of(self.of)}/{self.block}.json"
 
     def body(self, recording: Recording) -> bytes:
         """Return `Rows`."""
-        call = recording[self.of.call]
+        return finished(self.steps(recording))
+
+    def steps(self, recording: Recording) -> Steps[bytes]:
+        """Compute the same."""
+        call = recording[0 if self.of is None else self.of.call]
         first = self.block * ROW_BLOCK
         if first >= call.queries:
             raise IndexError(
@@ -169,7 +191,10 @@ class RowsFile:
             )
         queries = range(first, min(first + ROW_BLOCK, call.queries))
         count = min(NUM_ROW_KEYS, call.keys)
-        found = recording.top_keys(self.of.call, self.of.head, queries, count)
+        if self.of is None:
+            found = yield from recording.top_keys_of_all(queries, count)
+        else:
+            found = recording.top_keys(self.of.call, self.of.head, queries, count)
         rows = [
             # Keys that may not be looked at have no weight.
             Row(keys=keys[weights > 0].tolist(), weights=shortest(weights[weights > 0]), rest=rest)

@@ -11,11 +11,15 @@ LineName: TypeAlias = Literal["received", "entropy"]
 POOLS: tuple[PoolName, ...] = ("mean", "max")
 LINES: tuple[LineName, ...] = ("received", "entropy")
 
+ALL = "all"
+"""The name of the mean of all heads of all calls."""
+
 _NUMBER = r"(?:0|[1-9][0-9]{0,5})"
 _HEAD = rf"c({_NUMBER})-h({_NUMBER}|mean)"
 DIGEST_PATTERN = "^[0-9a-f]{16}$"
 HEAD_PATTERN = f"^{_HEAD}$"
-TILESET_PATTERN = f"^(?:{_HEAD}|all)-(mean|max)$"
+ROWS_PATTERN = f"^(?:{_HEAD}|{ALL})$"
+TILESET_PATTERN = f"^(?:{_HEAD}|{ALL})-(mean|max)$"
 LINE_PATTERN = f"^{_HEAD}-(received|entropy)-(mean|max)$"
 
 
@@ -44,6 +48,11 @@ class HeadName:
         return cls(int(found[1]), _head(found[2]))
 
 
+def name_of(head: HeadName | None) -> str:
+    """Return the name of a head, or of the mean of everything (no head)."""
+    return ALL if head is None else str(head)
+
+
 @dataclass(frozen=True)
 class TilesetName:
     """A map: of a head, of the mean of a call, or of the mean of everything (no head).
@@ -56,7 +65,7 @@ class TilesetName:
     pool: PoolName
 
     def __str__(self) -> str:
-        return f"{'all' if self.of is None else self.of}-{self.pool}"
+        return f"{name_of(self.of)}-{self.pool}"
 
     @classmethod
     def parse(cls, name: str) -> "TilesetName":

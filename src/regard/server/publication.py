@@ -16,6 +16,7 @@ from regard.server.layout import (
 )
 from regard.server.models import Call, Info, Published
 from regard.server.names import (
+    ALL,
     LINES,
     POOLS,
     HeadName,
@@ -25,7 +26,7 @@ from regard.server.names import (
     TilesetName,
 )
 
-ALL = "all"
+MEAN = "mean"
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,13 @@ class Publication:
 
     Attributes:
         recording: the recording.
-        heads: which heads.
+        heads: which heads; None is the mean of all of them.
         depth: the deepest level; at level `max_zoom` of a call, a cell is one pair.
         pools: how cells are pooled.
     """
 
     recording: Recording
-    heads: tuple[HeadName, ...]
+    heads: tuple[HeadName | None, ...]
     depth: int
     pools: tuple[PoolName, ...] = POOLS
 
@@ -52,7 +53,9 @@ class Publication:
     @property
     def published(self) -> Published:
         """What there is, as the viewer is told."""
-        heads = [(str(one.call), str(one.head)) for one in self.heads]
+        heads = [
+            (ALL, MEAN) if one is None else (str(one.call), str(one.head)) for one in self.heads
+        ]
         return Published(heads=heads, max_zoom=self.depth, pools=list(self.pools))
 
     def files(self) -> Iterator[File]:
@@ -73,7 +76,7 @@ def planned(
     Args:
         recording: the recording.
         heads: which heads, as "18.6" or "18.mean", with the stack before it where a model has
-            several ("encoder 3.1"); "all" for all of them.
+            several ("encoder 3.1"); "mean" for the mean of all heads; "all" for all of these.
         depth: the deepest level of the map; by default that down to which it is stored.
         pools: how cells are pooled.
 
@@ -101,34 +104,45 @@ def files_of(told: Info) -> Iterator[File]:
         yield TextFile(number)
     for call in told.calls:
         yield ThumbsFile(call.call)
-    if told.all is not None:
-        levels = range(min(told.all.max_zoom, told.published.max_zoom) + 1)
-        yield from _tiles(told.published, None, told.calls[0], levels, told.all.full_zoom)
     for call, head in told.published.heads:
-        number: HeadNumber = "mean" if head == "mean" else int(head)
-        yield from head_files(told.published, HeadName(int(call), number), told.calls[int(call)])
+        if call == ALL:
+            yield from head_files(told, None)
+            continue
+        number: HeadNumber = "mean" if head == MEAN else int(head)
+        yield from head_files(told, HeadName(int(call), number))
 
 
-def head_files(published: Published, of: HeadName, call: Call) -> Iterator[File]:
-    """Yield the files of one head."""
-    levels = range(min(call.max_zoom, published.max_zoom) + 1)
-    yield from _tiles(published, of, call, levels, call.max_zoom)
-    for level in levels:
+def head_files(told: Info, of: HeadName | None) -> Iterator[File]:
+    """Yield the files of one head, or of the mean of all, which has no lines."""
+    assert told.published is not None
+    if of is None:
+        is_causal = all(call.causal for call in told.calls)
+        call = told.calls[0].model_copy(update={"causal": is_causal})
+    else:
+        call = told.calls[of.call]
+        yield from _lines(told.published, of, call)
+    yield from _tiles(told.published, of, call)
+    for block in range(_parts(call.queries, ROW_BLOCK)):
+        yield RowsFile(of, block)
+
+
+def _levels(published: Published, call: Call) -> range:
+    return range(min(call.max_zoom, published.max_zoom) + 1)
+
+
+def _lines(published: Published, of: HeadName, call: Call) -> Iterator[File]:
+    for level in _levels(published, call):
         cell = 2 ** (call.max_zoom - level)
         for line in LINES:
             size = call.keys if line == "received" else call.queries
             for x in range(_parts(size, TILE_SIZE * cell)):
                 for pool in published.pools:
                     yield LineFile(LineSetName(of, line, pool), level, x)
-    for block in range(_parts(call.queries, ROW_BLOCK)):
-        yield RowsFile(of, block)
 
 
-def _tiles(
-    published: Published, of: HeadName | None, call: Call, levels: range, full_zoom: int
-) -> Iterator[File]:
-    for level in levels:
-        size = TILE_SIZE * 2 ** (full_zoom - level)
+def _tiles(published: Published, of: HeadName | None, call: Call) -> Iterator[File]:
+    for level in _levels(published, call):
+        size = TILE_SIZE * 2 ** (call.max_zoom - level)
         for y in range(_parts(call.queries, size)):
             # What is causal has nothing where all keys come after all queries.
             columns = _parts(call.keys, size)
@@ -147,11 +161,12 @@ def _stored_depth(call: RecordedCall) -> int:
     return call.max_zoom - (finest.bit_length() - 1)
 
 
-def _heads_called(recording: Recording, name: str) -> list[HeadName]:
-    """Return the heads that a name means: one, or all."""
+def _heads_called(recording: Recording, name: str) -> list[HeadName | None]:
+    """Return the heads that a name means: one, their mean, or all."""
+    mean: dict[str, HeadName | None] = {MEAN: None} if recording.has_all else {}
+    titled = {title_of(recording, head): head for head in heads_of(recording)} | mean
     if name == ALL:
-        return list(heads_of(recording))
-    titled = {title_of(recording, head): head for head in heads_of(recording)}
+        return list(titled.values())
     wanted = " ".join(name.split())
     if wanted in titled:
         return [titled[wanted]]
@@ -160,8 +175,8 @@ def _heads_called(recording: Recording, name: str) -> list[HeadName]:
         return [titled[alike[0]]]
     if alike:
         raise ValueError(f"{wanted} is one of several: say {', '.join(alike)}")
-    first, last = list(titled)[1:2], list(titled)[-1:]
+    numbered = [title for title in titled if not title.endswith(MEAN)]
     raise ValueError(
-        f"there is no head {wanted!r}: they are called LAYER.HEAD, from {first[0]} to {last[0]}, "
-        "LAYER.mean, or all"
+        f"there is no head {wanted!r}: they are called LAYER.HEAD, from {numbered[0]} to "
+        f"{numbered[-1]}, {', '.join(['LAYER.mean', *mean])}, or all"
     )

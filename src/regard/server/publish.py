@@ -44,7 +44,8 @@ def publish(
     Args:
         recording: the recording.
         folder: where; it must be new, empty, or an earlier publication.
-        heads: which heads, as "18.6" or "18.mean"; "all" for all of them.
+        heads: which heads, as "18.6" or "18.mean"; "mean" for the mean of all heads; "all" for all
+            of these.
         depth: the deepest level of the map; by default that down to which it is stored.
         pools: how cells are pooled.
         progress: whether to show a progress bar; by default in terminals and notebooks.

@@ -29,9 +29,11 @@ from regard.server.models import (
     Weight,
 )
 from regard.server.names import (
+    ALL,
     DIGEST_PATTERN,
     HEAD_PATTERN,
     LINE_PATTERN,
+    ROWS_PATTERN,
     TILESET_PATTERN,
     HeadName,
     LineSetName,
@@ -190,10 +192,17 @@ async def thumbs_bin(request: Request, serving: Serving, digest: Digest, call: C
 
 @data.get("/rows/{head}/{block}.json", summary="Say where queries look", responses=_json(Rows))
 async def rows_json(
-    request: Request, serving: Serving, digest: Digest, head: Head, block: Place
+    request: Request,
+    serving: Serving,
+    digest: Digest,
+    head: Annotated[
+        str, Path(pattern=ROWS_PATTERN, description="c3-h5, c3-hmean, or all: their mean.")
+    ],
+    block: Place,
 ) -> Response:
     """Return the strongest keys of 16 queries, up to 64 each."""
-    return await serving.respond(request, digest, RowsFile(HeadName.parse(head), block))
+    of = None if head == ALL else HeadName.parse(head)
+    return await serving.respond(request, digest, RowsFile(of, block))
 
 
 @data.get("/columns/{head}/{key}.json", summary="Say who looks at a key", responses=_json(Column))

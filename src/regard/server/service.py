@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from fastapi import HTTPException, Request, Response
 
 from regard.recording import Recording
+from regard.recording.all_heads import Steps
 from regard.server.cache import DEFAULT_BYTES, Answer, Cache
-from regard.server.layout import File, InfoFile
+from regard.server.layout import File, FileInSteps, InfoFile
 from regard.server.work import MOST_WAITING, NUM_THREADS, Work
 
 FOREVER = "max-age=31536000, immutable"
@@ -70,8 +71,12 @@ class Service:
         if found is not None:
             return found
 
-        def compute() -> Answer:
-            return Answer.of(file.body(recording), file.media_type)
+        def compute() -> Steps[Answer]:
+            if isinstance(file, FileInSteps):
+                body = yield from file.steps(recording)
+            else:
+                body = file.body(recording)
+            return Answer.of(body, file.media_type)
 
         async def gone() -> None:
             while (await request.receive())["type"] != "http.disconnect":

@@ -3,15 +3,17 @@
 What was asked for last is done first: a viewer who pans wants what is on the screen now. Where many
 viewers ask for more than can be done, somebody would wait for ever, so what has waited for long
 takes turns with what is new. Identical requests are computed once. What nobody waits for any more
-is not computed.
+is not computed, and what takes long rests on its way: others have their turn then, and it is left
+if nobody waits for it any more.
 """
 
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Generator, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import torch
@@ -33,15 +35,44 @@ class Gone(Exception):
     """Nobody waits for the answer any more."""
 
 
-class _Job:
-    """Something to compute, and how many wait for it."""
+_MORE = object()
+"""What a step of a computation returns that is not the last."""
 
-    def __init__(self, compute: Callable[[], Any]) -> None:
+
+class _Job:
+    """Something to compute, and how many wait for it.
+
+    Args:
+        compute: what to call.
+        turn: when it was asked for last, in order.
+    """
+
+    def __init__(self, compute: Callable[[], Any], turn: int) -> None:
         loop = asyncio.get_running_loop()
-        self.compute = compute
+        self._compute = compute
+        self._steps: Generator[None, None, Any] | None = None
+        self.turn = turn
         self.result: asyncio.Future[Any] = loop.create_future()
         self.num_waiting = 0
         self.since = loop.time()
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it rests between two steps."""
+        return self._steps is not None
+
+    def step(self) -> Any:
+        """Compute it, or if it has several steps the next; return what was found, or `_MORE`."""
+        if self._steps is None:
+            found = self._compute()
+            if not isinstance(found, Generator):
+                return found
+            self._steps = found
+        try:
+            next(self._steps)
+        except StopIteration as end:
+            return end.value
+        return _MORE
 
     def waits_long(self) -> bool:
         """Say whether it has waited for long."""
@@ -60,7 +91,7 @@ class Work:
 
     Attributes:
         computed: how many computations were begun.
-        given_up: how many were never begun because all who had asked were gone.
+        given_up: how many were never begun, or not finished, because all who had asked were gone.
         refused: how many were refused because too many waited.
     """
 
@@ -78,6 +109,7 @@ class Work:
         self._free = threads
         self._closed = False
         self._turn_of_oldest = False
+        self._turns = count()
         self._waiting: OrderedDict[Hashable, _Job] = OrderedDict()
         self._running: dict[Hashable, _Job] = {}
         self._pool = ThreadPoolExecutor(threads, "regard-map", initializer=one_thread_each)
@@ -99,7 +131,8 @@ class Work:
 
         Args:
             key: two computations with the same key are the same.
-            compute: called in one of the threads.
+            compute: called in one of the threads. If it is a generator, it runs up to its next
+                `yield` and then waits for its turn again.
             gone: returns when the asker has gone.
 
         Raises:
@@ -139,15 +172,16 @@ class Work:
     def _job(self, key: Hashable, compute: Callable[[], Any]) -> _Job:
         if self._closed:
             raise Busy("the server is stopping")
-        if key in self._running:
-            return self._running[key]
-        if key in self._waiting:
-            self._waiting.move_to_end(key)
-            return self._waiting[key]
+        job = self._running.get(key) or self._waiting.get(key)
+        if job is not None:
+            job.turn = next(self._turns)
+            if key in self._waiting:
+                self._waiting.move_to_end(key)
+            return job
         if self._free == 0 and len(self._waiting) >= self.limit:
             self.refused += 1
             raise Busy("there is more to do than can be done soon: ask again in a second")
-        job = self._waiting[key] = _Job(compute)
+        job = self._waiting[key] = _Job(compute, next(self._turns))
         self._begin()
         return job
 
@@ -160,7 +194,7 @@ class Work:
         key, job = self._waiting.popitem(last=not self._turn_of_oldest)
         self._free -= 1
         self._running[key] = job
-        self.computed += 1
+        self.computed += not job.is_begun
         loop = job.result.get_loop()
 
         def finished(future: Future[Any]) -> None:
@@ -168,13 +202,15 @@ class Work:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._end, key, job, future)
 
-        self._pool.submit(job.compute).add_done_callback(finished)
+        self._pool.submit(job.step).add_done_callback(finished)
 
     def _end(self, key: Hashable, job: _Job, future: Future[Any]) -> None:
         self._free += 1
         del self._running[key]
         error = future.exception()
-        if error is None:
+        if error is None and future.result() is _MORE:
+            self._rest(key, job)
+        elif error is None:
             job.result.set_result(future.result())
             self._keep(key, future.result())
         else:
@@ -183,6 +219,20 @@ class Work:
             job.result.exception()
         if not self._closed:
             self._begin()
+
+    def _rest(self, key: Hashable, job: _Job) -> None:
+        """Let a computation wait for its next step, among the others by when it was asked for."""
+        if self._closed:
+            job.result.set_exception(Busy("the server is stopping"))
+            job.result.exception()
+        elif not job.num_waiting:
+            job.result.cancel()
+            self.given_up += 1
+        else:
+            newer = [name for name, other in self._waiting.items() if other.turn > job.turn]
+            self._waiting[key] = job
+            for name in newer:
+                self._waiting.move_to_end(name)
 
 
 def one_thread_each() -> None:

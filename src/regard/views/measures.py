@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.matrix import AttentionMatrix, Distance, Entropy, Offsets
+from regard.matrix.index import as_tensor
 from regard.matrix.progress import progressing
 from regard.matrix.reduction import AnyReduction
 from regard.views.watched import Watched, one_sequence
@@ -47,7 +48,8 @@ def measure(what: AttentionMatrix | Watched, batch: int | None = None) -> dict[s
 
     Returns:
         A tensor [heads] for each name; NaN where it has no meaning: distance, previous token and
-        itself where a call looks at another sequence.
+        itself where a call looks at another sequence, and what goes to tokens that aren't among the
+        keys of a part.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 2, 4, 8)
@@ -65,11 +67,19 @@ def measure_and(
     entropy, distance, offsets, *others = matrix.summarize(
         Entropy(), Distance(), Offsets(1), *reductions, progress=False
     )
-    found = {"entropy": entropy.nats.mean(dim=-1), "first": offsets.first}
+    found = {"entropy": entropy.nats.mean(dim=-1)}
+    keys = as_tensor(matrix.view.keys)
+    if 0 in keys:
+        found["first"] = offsets.first
     if getattr(what, "looks", "self") != "cross":
-        found |= {"itself": offsets.itself, "previous": offsets.previous}
         found["distance"] = distance.mean
-    unknown = torch.full_like(found["first"], torch.nan)
+        # What goes to keys that a part leaves out is not known.
+        own = matrix.view.source.positions(matrix.view.queries).cpu()
+        if bool(torch.isin(own, keys).all()):
+            found["itself"] = offsets.itself
+        if bool(torch.isin(own[own > 0] - 1, keys).all()):
+            found["previous"] = offsets.previous
+    unknown = torch.full_like(found["entropy"], torch.nan)
     measured = {name: found.get(name, unknown).float().cpu().reshape(-1) for name in MEASURES}
     return measured, tuple(others)
 

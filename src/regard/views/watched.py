@@ -136,7 +136,16 @@ def checked(what: Any) -> Watched:
 
 
 @dataclass
-class _Alone:
+class Picked:
+    """A part of a call; see `Watched`."""
+
+    matrix: AttentionMatrix
+    module: str
+    looks: Any
+
+
+@dataclass
+class Alone:
     """A matrix of which it is not known who computed it; see `Watched`."""
 
     matrix: AttentionMatrix
@@ -149,9 +158,4 @@ def listed(
 ) -> list[Watched]:
     """Return calls, one or several, as a list; matrices are calls of nobody."""
     several = calls if isinstance(calls, Sequence) else [calls]
-    return [_alone(one) if isinstance(one, AttentionMatrix) else checked(one) for one in several]
-
-
-def _alone(matrix: AttentionMatrix) -> _Alone:
-    queries, keys = matrix.shape[-2:]
-    return _Alone(matrix, looks="self" if queries == keys else "cross")
+    return [Alone(one) if isinstance(one, AttentionMatrix) else checked(one) for one in several]

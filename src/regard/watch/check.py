@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.arguments import default_scale
+from regard.attention.call import default_scale
 from regard.patterns.pattern import Everyone
 from regard.watch.caught import Caught
 from regard.watch.held import Held

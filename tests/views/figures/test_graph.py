@@ -45,6 +45,14 @@ def test_pairs_are_the_strongest(head: int | None, top: int | None) -> None:
     assert (len(few.weights), few.total) == (5, len(expected))
 
 
+@pytest.mark.parametrize("heads", [1, 2])
+def test_all_pairs_are_counted(heads: int) -> None:
+    """Of a matrix with more pairs than a reduction keeps, too."""
+    part = AttentionMatrix(torch.randn(1, 2, 400, 8), torch.randn(1, 2, 400, 8))[0]
+    found = strongest_pairs(part if heads == 2 else part[0], threshold=1e-9, top=None, most=7)
+    assert (len(found.weights), found.total) == (7, 400 * 400)
+
+
 def test_pairs_of_a_part_stand_where_they_stand_in_it() -> None:
     given = causal_matrix(30)
     found = strongest_pairs(given[0, 0, 20:30, 20:30], threshold=0.05, top=2, most=100)

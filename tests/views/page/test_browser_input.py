@@ -108,7 +108,7 @@ class TestKeys:
         press("[")
         assert head(page) == "Layer 1, head 0"
         press("m")
-        assert head(page) == "Layer 1, mean of heads"
+        assert head(page) == "Layer 1, mean of 3 heads"
         press("m")
         assert head(page) == "Layer 1, head 0"
         press("r")
@@ -126,7 +126,7 @@ class TestKeys:
     def test_the_last_row_is_the_mean_over_everything(self, short: str, open_page: Open) -> None:
         page = open_page(short, "#layer=3&head=0")
         page.keyboard.press("ArrowDown")
-        assert head(page) == "All layers, mean of heads"
+        assert head(page) == "All 4 layers, mean of heads"
 
     def test_grid_and_text_are_reached_by_tab(self, short: str, open_page: Open) -> None:
         page = open_page(short, "#layer=0&head=0&token=0")

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+import regard
 from regard.views.explain import worked_example
 from tests.views.page.looks import CONTRASTS, TEXT_FAULTS
-from tests.views.page.pages import HOSTILE, PHONE, WORDS, Open, html_of, shown
+from tests.views.page.pages import HOSTILE, PHONE, WORDS, Open, call_of, html_of, shown
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -45,7 +46,9 @@ class TestLayout:
         self, short: str, cross: str, open_page: Open, width: int, view: str
     ) -> None:
         steps = html_of(WORDS[:4], layers=1, explanation=worked_example())
-        for html in (short, cross, html_of(HOSTILE, layers=2), steps, html_of(["x"], layers=1)):
+        part = regard.page(call_of(len(WORDS)).matrix[0, 1:, :4, 4:], WORDS).html
+        one = html_of(["x"], layers=1)
+        for html in (short, cross, html_of(HOSTILE, layers=2), steps, part, one):
             for state in ("token=3&direction=from", "layer=2&head=0&token=1&colour=entropy"):
                 page = open_page(html, f"#view={view}&{state}", **screen(width))
                 shown(page)

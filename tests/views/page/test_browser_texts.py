@@ -2,6 +2,7 @@
 
 import re
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import regard
 from regard.views.explain import worked_example
 from regard.views.page.page import Shown, composed
 from regard.views.page.strongest import heads_of, means_of
-from regard.views.page.texts import Layer, Text
+from regard.views.page.texts import Layer, Part
 from tests.views.page.pages import (
     HOSTILE,
     WORDS,
@@ -26,14 +27,19 @@ from tests.views.page.pages import (
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 
+def table(page: Any) -> list[list[str]]:
+    """Return rank, token with what is around it, position and weight of each row."""
+    return page.locator(".key-table tbody tr").evaluate_all(
+        "rows => rows.map(row => [...row.cells].map(cell => cell.innerText))"
+    )
+
+
 class TestWeights:
     def test_the_table_has_the_weights_of_the_model(self, open_page: Open) -> None:
         call = call_of(len(WORDS))
         page = open_page(regard.page(call, WORDS).html, "#layer=0&head=2&token=7")
         weights = call.matrix.dense()[0, 2, 7]
-        rows = page.locator(".key-table tbody tr").evaluate_all(
-            "rows => rows.map(row => [...row.cells].map(cell => cell.innerText))"
-        )
+        rows = table(page)
         assert [int(row[0]) for row in rows] == list(range(1, 12))
         assert [int(row[2]) for row in rows] == weights.argsort(descending=True).tolist()
         for row in rows:
@@ -50,6 +56,38 @@ class TestWeights:
         foot = page.locator(".key-table tfoot").inner_text()
         assert int(re.findall(r"(\d+) %", foot)[0]) == pytest.approx(100 * missing, abs=0.6)
         assert "the 2 strongest keys of each token" in page.locator(".small-print").inner_text()
+
+    def test_a_part_has_the_tokens_positions_and_heads_of_the_whole(self, open_page: Open) -> None:
+        matrix = call_of(len(WORDS)).matrix
+        made = regard.page(matrix[0, 1:, :4, 4:], WORDS, title="A part")
+        page = open_page(made.html, "#layer=0&head=1&token=2")
+        assert head(page) == "Attention, head 2"
+        weights = matrix[0, 2, 2].tolist()
+        rows = table(page)
+        assert sorted(int(row[2]) for row in rows) == list(range(4, 11))
+        for row in rows:
+            assert WORDS[int(row[2])] in row[1]
+            assert float(row[3].removeprefix("<")) == pytest.approx(weights[int(row[2])], abs=1e-3)
+        names = page.locator(".column-name").all_inner_texts()
+        assert names == ["text 0–3 looks", "text 4–10 is looked at"]
+        foot = page.locator(".key-table tfoot").inner_text()
+        missing = 1 - sum(weights[4:])
+        assert "not on these tokens" in foot
+        assert int(re.findall(r"(\d+) %", foot)[0]) == pytest.approx(100 * missing, abs=0.6)
+        page.locator("[data-block='0'][data-section='2']").click()
+        assert head(page) == "Attention, mean of 2 heads"
+
+    def test_what_is_not_zero_is_not_shown_as_zero(self, open_page: Open) -> None:
+        weights = torch.tensor([[1.0, 3e-9, 0.0], [0.0, 0.9996, 0.0004], [0.0, 0.0, 1.0]])
+        matrix = regard.AttentionMatrix.from_weights(weights[None, None])
+        page = open_page(regard.page(matrix, ["a", "b", "c"]).html, "#layer=0&head=0&token=0")
+        assert [row[3] for row in table(page)] == ["1.000", "<0.001"]
+        assert page.locator(".small-print").inner_text() == (
+            "All weights are in this file. Weights are rounded, by at most 0.00002."
+        )
+        token(page, 1).click()
+        shown(page)
+        assert [row[3] for row in table(page)] == ["1.000", "<0.001"]
 
     def test_only_what_was_chosen_is_read_out(self, short: str, open_page: Open) -> None:
         page = open_page(short)
@@ -161,7 +199,7 @@ class TestDamage:
         assert "looks most at" in shown(page)
 
     def test_of_the_description_is_said(self, short: str, open_page: Open) -> None:
-        page = open_page(short.replace('{"version":1', '{"version":1,,', 1))
+        page = open_page(short.replace('{"version":2', '{"version":2,,', 1))
         assert "the file is damaged" in page.get_by_role("alert").inner_text()
 
 
@@ -183,12 +221,11 @@ def test_a_long_page_is_small_and_opens(open_page: Open) -> None:
     query, key = (2 * torch.randn(1, 9, length, 64, generator=generator) for _ in range(2))
     matrix = regard.AttentionMatrix(query, key, pattern=regard.causal())
     call = SimpleNamespace(matrix=matrix, module="layers.0", looks="self")
-    layer = Layer(call, "", "0", 0, 0)
+    text = Part(0, "text", [" word"] * length, list(range(length)))
+    layer = Layer(call, "", "layer", "0", text, text)
     found = heads_of(layer, None, count=16, map_size=64)
     (mean,), average = means_of([layer], None, count=16, progress=False)
-    texts = [Text("text", [" word"] * length)]
     shown = Shown(
-        texts,
         [layer] * num_layers,
         [range(num_layers)],
         [found] * num_layers,

@@ -6,7 +6,7 @@ export interface Block {
   readonly index: number;
   /** Id of the element of the document that holds the weights. */
   readonly id: string;
-  /** In the middle of a sentence: "layer 3", "decoder layer 0", "all layers". */
+  /** In the middle of a sentence: "layer 3", "decoder layer 0", "all 6 layers". */
   readonly title: string;
   /** At the head of its row. */
   readonly label: string;
@@ -18,24 +18,26 @@ export interface Block {
   readonly crosses: boolean;
   /** Sections 0 to `heads` − 1 are heads, section `heads` is their mean. An average has no heads. */
   readonly heads: number;
+  /** The numbers of the heads in the model: a page may have some of them. */
+  readonly headNumbers: readonly number[];
   readonly measures: Readonly<Record<string, readonly (number | null)[]>>;
 }
 
 export function blocksOf(page: PageData): Block[] {
   const text = (index: number): Text => page.texts[index] as Text;
   const layers = page.layers.map((layer, index): Block => {
-    const numbered = /^\d/.test(layer.name) ? `layer ${layer.name}` : layer.name;
     return {
       index,
       id: `regard-edges-${index}`,
-      title: layer.group ? `${layer.group} ${numbered}` : numbered,
+      title: layer.title,
       label: layer.name,
       module: layer.module,
       group: layer.group,
       queries: text(layer.queries),
       keys: text(layer.keys),
       crosses: layer.queries !== layer.keys,
-      heads: layer.heads,
+      heads: layer.heads.length,
+      headNumbers: layer.heads,
       measures: layer.measures,
     };
   });
@@ -43,7 +45,7 @@ export function blocksOf(page: PageData): Block[] {
     return {
       index: layers.length + index,
       id: `regard-average-${index}`,
-      title: average.group ? `all ${average.group} layers` : "all layers",
+      title: average.title,
       label: "all",
       module: "",
       group: average.group,
@@ -51,6 +53,7 @@ export function blocksOf(page: PageData): Block[] {
       keys: text(average.keys),
       crosses: average.queries !== average.keys,
       heads: 0,
+      headNumbers: [],
       measures: {},
     };
   });
@@ -68,9 +71,17 @@ export function inOrder(blocks: readonly Block[]): Block[] {
   return [...groups.values()].flat();
 }
 
-/** "layer 3, head 5", "layer 3, mean of heads", "all layers, mean of heads". */
+/** "layer 3, head 5", "layer 3, mean of 12 heads", "all 6 layers, mean of heads". */
 export function nameOf(block: Block, section: number): string {
-  return `${block.title}, ${section < block.heads ? `head ${section}` : "mean of heads"}`;
+  const head = block.headNumbers[section];
+  if (head !== undefined) return `${block.title}, head ${head}`;
+  if (block.heads === 0) return `${block.title}, mean of heads`;
+  return `${block.title}, mean of ${block.heads} ${block.heads === 1 ? "head" : "heads"}`;
+}
+
+/** Where a token stands in the whole text. */
+export function positionOf(text: Text, token: number): number {
+  return text.positions?.[token] ?? token;
 }
 
 export function capitalized(words: string): string {

@@ -3,14 +3,21 @@ export function weightInFigures(weight: number): string {
   return weight > 0 && weight < 0.0005 ? "<0.001" : weight.toFixed(3);
 }
 
+/** A score with two digits. */
+export function scoreInFigures(score: number): string {
+  return score.toFixed(2);
+}
+
 /** A share in percent. */
 export function percent(share: number): string {
   if (share > 0 && share < 0.005) return "< 1 %";
+  if (share >= 0.995 && share < 1) return "> 99 %";
   return `${Math.round(100 * share)} %`;
 }
 
 /** A measure: as many digits as tell heads apart. */
 export function measured(value: number): string {
+  if (value > 0 && value < 0.005) return "<0.01";
   return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2);
 }
 

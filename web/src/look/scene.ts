@@ -1,3 +1,4 @@
+import type { Text } from "../page/contract";
 import type { Edges, Lit } from "../page/edges";
 import type { Block } from "./blocks";
 import type { Direction, State } from "./state";
@@ -46,9 +47,14 @@ export function chosenPieces(scene: Scene): readonly string[] {
   return (scene.direction === "to" ? scene.block.queries : scene.block.keys).pieces;
 }
 
+/** The text in which tokens are lit. */
+export function litText(scene: Scene): Text {
+  return scene.direction === "to" ? scene.block.keys : scene.block.queries;
+}
+
 /** The pieces of the text in which tokens are lit. */
 export function litPieces(scene: Scene): readonly string[] {
-  return (scene.direction === "to" ? scene.block.keys : scene.block.queries).pieces;
+  return litText(scene).pieces;
 }
 
 /** The share of a query's attention that the page leaves out. */

@@ -8,6 +8,7 @@ const LOOKED_THROUGH = 128;
  * key, which receive what is left over in many heads.
  */
 export function tellingToken(edges: Edges): number | null {
+  if (edges.queries === 1) return 0;
   let best: number | null = null;
   let highest = 0;
   for (let query = 0; query < Math.min(edges.queries, LOOKED_THROUGH); query++) {

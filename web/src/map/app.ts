@@ -3,6 +3,7 @@ import { AddressBar } from "../look/address-bar";
 import { axisColours } from "./colours/axis-colours";
 import { mapPaintwork, thumbPaintwork } from "./colours/paintworks";
 import { rangeOf } from "./colours/range";
+import { Attempts } from "./data/attempts";
 import { ChosenRow } from "./data/chosen-row";
 import type { HeadRef, RecordingEntry } from "./data/contract";
 import { type HeadFacts, knownFacts, sameHead } from "./data/heads";
@@ -41,7 +42,7 @@ export class MapApp {
   readonly #address = new AddressBar();
   readonly #chosen: ChosenRow;
   readonly #theme: ThemeChoice;
-  readonly #alert: Alert;
+  readonly #attempts: Attempts;
   readonly #shell: Shell;
   readonly #jumps: Jumps;
 
@@ -55,26 +56,24 @@ export class MapApp {
     this.#theme = new ThemeChoice(() => this.#repaint());
     this.#paintwork = mapPaintwork(this.#look, this.#theme.dark);
     const loader = new Loader(getFrom(site.root), (trouble) => {
-      this.#alert.show(trouble ? trouble.message : null);
+      alert.show("tiles", trouble?.message ?? null);
     });
-    this.#alert = new Alert(() => {
-      this.#alert.show(null);
+    const alert = new Alert(() => {
       loader.retry();
-      this.#shell.stage.open();
-      this.#showTexts();
-      this.#readRow();
+      this.#attempts.retry();
     });
-    this.#shell = new Shell(root, site, recordings, loader, this.#alert.element, {
+    this.#attempts = new Attempts((name, words) => alert.show(name, words));
+    this.#shell = new Shell(root, site, recordings, loader, alert.element, {
       moved: (domain) => this.#moved(domain),
       pointed: (at) => this.#point(at),
       complete: () => this.#complete(),
-      opening: (work) => this.#alert.trying(work),
+      opening: (open) => this.#attempts.start("engine", open),
       axes: (facts) => this.#axes(facts),
       pool: (pool) => this.#change({ pool }),
       scaling: (scaling) => this.#change({ scaling }),
       palette: (palette) => this.#change({ palette }),
       theme: () => this.#theme.next(),
-      save: (format) => this.#alert.trying(this.#save(format)),
+      save: (format) => this.#attempts.start("picture", () => this.#save(format)),
       head: (ref, beside) => this.#chooseHead(ref, beside),
       closeMap: (index) => this.#setHeads(this.#look.heads.filter((_, each) => each !== index)),
       row: (at) => this.#choose(Math.floor(at.query), true),
@@ -135,9 +134,11 @@ export class MapApp {
     const { call } = this.#facts;
     const [queries, keys] = [this.#texts.get(call.queryText), this.#texts.get(call.keyText)];
     if (!queries || !keys) {
-      if (this.#begun) this.#alert.trying(this.#texts.load(call).then(() => this.#showTexts()));
+      const load = () => this.#texts.load(call).then(() => this.#showTexts());
+      if (this.#begun) this.#attempts.start("text", load);
       return;
     }
+    this.#attempts.stop("text");
     this.#shell.text.setTexts(queries, keys);
     this.#searching.setText(queries.pieces);
     this.#showMarks();
@@ -195,7 +196,7 @@ export class MapApp {
     const { matches, here, at, more } = this.#searching;
     const { query } = this.#look;
     const { row } = this.#chosen;
-    text.choose(query === null ? null : { query, row }, this.#facts.name);
+    text.choose(query === null ? null : { query, row }, this.#facts.words);
     text.mark(matches, here);
     search.show(matches.length, at, more);
     stage.axesChanged();
@@ -261,10 +262,12 @@ export class MapApp {
       this.#showMarks();
       if (revealing && query !== null) this.#shell.text.reveal(query);
     };
-    const reading = this.#chosen.read(this.#first, query);
+    const head = this.#first;
+    this.#attempts.start("row", async () => {
+      // The keys that are listed then take room from the text.
+      if (await this.#chosen.read(head, query)) show();
+    });
     show();
-    // The keys that are listed then take room from the text.
-    this.#alert.trying(reading.then((fresh) => fresh && show()));
   }
 
   #restore(hash: string): void {

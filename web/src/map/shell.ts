@@ -59,7 +59,10 @@ export class Shell {
       close: actions.closeMap,
     });
     this.heads = new HeadPanel(info, {
-      choose: actions.head,
+      choose: (ref, beside) => {
+        actions.head(ref, beside);
+        this.layout.uncover();
+      },
       thumbs: (call) => site.thumbs(call),
     });
     this.text = new TextPanel({

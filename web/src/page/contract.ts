@@ -1,27 +1,35 @@
 // What Python writes into the page. A change here is a change there, and of `VERSION`.
 
-export const VERSION = 1;
+export const VERSION = 2;
 
 export interface Text {
   readonly name: string;
   readonly pieces: readonly string[];
+  /** Where each token stands in the whole text; null if they are counted from 0. */
+  readonly positions: readonly number[] | null;
 }
 
 export interface Layer {
   readonly module: string;
+  /** At the head of its row. */
   readonly name: string;
+  /** In the middle of a sentence: "layer 3", "decoder layer 0", "attention". */
+  readonly title: string;
   readonly group: string;
   readonly looks: "self" | "cross";
   /** Index of the text that looks. */
   readonly queries: number;
   /** Index of the text that is looked at. */
   readonly keys: number;
-  readonly heads: number;
+  /** The number of each head in the model. */
+  readonly heads: readonly number[];
   readonly measures: Readonly<Record<string, readonly (number | null)[]>>;
 }
 
 /** The mean over all heads of some layers. */
 export interface Average {
+  /** In the middle of a sentence: "all 6 layers". */
+  readonly title: string;
   readonly group: string;
   readonly queries: number;
   readonly keys: number;

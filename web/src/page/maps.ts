@@ -19,7 +19,7 @@ export function decodeMaps(bytes: Uint8Array, page: PageData): HeadMap[][] {
   const maps = page.layers.map((layer) => {
     const rows = cellsOf(page, layer.queries);
     const columns = cellsOf(page, layer.keys);
-    return Array.from({ length: layer.heads + 1 }, () => {
+    return Array.from({ length: layer.heads.length + 1 }, () => {
       const cells = bytes.subarray(at, at + rows * columns);
       at += rows * columns;
       return { rows, columns, cells };

@@ -9,6 +9,8 @@ export interface GridLayout {
   readonly rows: readonly GridRow[];
   /** Left edge of each column: the heads, then the mean. */
   readonly columns: readonly number[];
+  /** The number of the heads in each column, "" where rows have different ones, and "mean". */
+  readonly names: readonly string[];
 }
 
 export interface GridRow {
@@ -36,6 +38,11 @@ export function layGrid(blocks: readonly Block[], width: number, smallest: numbe
   const columns = Array.from({ length: heads + 1 }, (_, column) => {
     return labelWidth + column * (cell + gap) + (column === heads ? MEAN_GAP : 0);
   });
+  const names = columns.map((_, column) => {
+    if (column === heads) return "mean";
+    const numbers = new Set(blocks.flatMap((block) => block.headNumbers[column] ?? []));
+    return numbers.size === 1 ? String([...numbers][0]) : "";
+  });
   const ordered = inOrder(blocks);
   let top = HEADER;
   const rows = ordered.map((block, index): GridRow => {
@@ -50,6 +57,7 @@ export function layGrid(blocks: readonly Block[], width: number, smallest: numbe
     labelWidth,
     rows,
     columns,
+    names,
     width: (columns.at(-1) ?? 0) + cell + gap,
     height: top,
   };

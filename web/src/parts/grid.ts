@@ -186,7 +186,7 @@ function columnNames(layout: GridLayout): HTMLElement {
   for (const [column, left] of layout.columns.entries()) {
     if (column < heads && column % every !== 0) continue;
     const mean = column === heads;
-    const name = element("span", { class: mean ? "mean" : "" }, mean ? "mean" : String(column));
+    const name = element("span", { class: mean ? "mean" : "" }, layout.names[column] ?? "");
     name.style.left = `${left}px`;
     names.append(name);
   }

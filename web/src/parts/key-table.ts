@@ -1,7 +1,8 @@
 import { element } from "../dom/element";
+import { positionOf } from "../look/blocks";
 import { count, percent, weightInFigures } from "../look/figures";
-import { chosenPieces, litPieces, missingShare, type Scene } from "../look/scene";
-import type { PageData } from "../page/contract";
+import { chosenPieces, litText, missingShare, type Scene } from "../look/scene";
+import type { PageData, Text } from "../page/contract";
 import { showAlone, showAround, showPiece } from "../tokens/visible";
 import { holdsAll, keptInWords } from "./small-print";
 
@@ -62,12 +63,12 @@ export class KeyTable {
     token.textContent = showAlone(chosenPieces(scene)[scene.token] ?? "");
     const before = scene.direction === "to" ? "Where " : "Who looks at ";
     this.#caption.replaceChildren(before, token, scene.direction === "to" ? " looks" : "");
-    const pieces = litPieces(scene);
+    const text = litText(scene);
     const shown = Math.min(MOST_ROWS, scene.lit.tokens.length);
     const rows: HTMLElement[] = [];
     for (let rank = 0; rank < shown; rank++) {
       const weight = scene.lit.weights[rank] as number;
-      rows.push(rowOf(pieces, rank, scene.lit.tokens[rank] as number, weight));
+      rows.push(rowOf(text, rank, scene.lit.tokens[rank] as number, weight));
     }
     this.#body.replaceChildren(...rows);
     this.#foot.replaceChildren(...this.#footOf(scene, shown));
@@ -78,19 +79,22 @@ export class KeyTable {
     const more = scene.lit.tokens.length - shown;
     if (more > 0) rows.push(footRow(`and ${count(more)} more tokens`, ""));
     if (scene.lit.tokens.length === 0) rows.push(footRow("none in this file", ""));
-    if (scene.direction === "to" && !holdsAll(this.page, scene)) {
-      rows.push(footRow("other keys", percent(missingShare(scene.lit))));
+    const missing = missingShare(scene.lit);
+    const all = holdsAll(this.page, scene);
+    // Rows of a part, or beside a sink, add up to less than 1 even if all of them is there.
+    if (scene.direction === "to" && (!all || missing >= 0.005)) {
+      const share = percent(missing);
+      const words = all ? "not on these tokens" : "not in this file";
+      // The sum of sixteen that are rounded is rounded more than each.
+      const rounded = this.page.weight_bits === 8 && /^\d/.test(share);
+      rows.push(footRow(rounded ? `${words}, about` : words, share));
     }
     return rows;
   }
 }
 
-function rowOf(
-  pieces: readonly string[],
-  rank: number,
-  token: number,
-  weight: number,
-): HTMLElement {
+function rowOf(text: Text, rank: number, token: number, weight: number): HTMLElement {
+  const { pieces } = text;
   const named = element("bdi", { class: "quoted" });
   named.textContent = showAlone(pieces[token] ?? "");
   const before = pieces.slice(Math.max(0, token - AROUND), token);
@@ -110,7 +114,7 @@ function rowOf(
     { "data-goto": token },
     element("td", { class: "number rank" }, String(rank + 1)),
     element("th", { scope: "row" }, button),
-    element("td", { class: "number" }, String(token)),
+    element("td", { class: "number" }, String(positionOf(text, token))),
     element("td", { class: "number weight" }, weightInFigures(weight), bar),
   );
 }

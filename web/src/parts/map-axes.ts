@@ -1,5 +1,5 @@
 import { drawn } from "../dom/element";
-import type { Block } from "../look/blocks";
+import { type Block, positionOf } from "../look/blocks";
 import type { Text } from "../page/contract";
 import { showAlone } from "../tokens/visible";
 
@@ -56,8 +56,8 @@ function marks(text: Text): Mark[] {
   }
   const step = roundStep(tokens / 4);
   return Array.from({ length: Math.ceil(tokens / step) }, (_, index) => index * step)
-    .filter((position) => position === 0 || position <= tokens - step / 2)
-    .map((position) => ({ words: String(position), share: (position + 0.5) / tokens }));
+    .filter((token) => token === 0 || token <= tokens - step / 2)
+    .map((token) => ({ words: String(positionOf(text, token)), share: (token + 0.5) / tokens }));
 }
 
 /** The next lower of 1, 2 or 5 times a power of ten. */

@@ -1,4 +1,5 @@
 import { element } from "../dom/element";
+import { positionOf } from "../look/blocks";
 import { weightInFigures } from "../look/figures";
 import type { Looking } from "../look/looking";
 import type { Scene } from "../look/scene";
@@ -106,7 +107,8 @@ export class Reading {
   /** Where a token stands, and what the pinned token has to do with it. */
   #wordsFor({ token, direction }: Hovered): string {
     const scene = this.#scene;
-    const position = `position ${token}`;
+    const text = direction === "to" ? scene?.block.queries : scene?.block.keys;
+    const position = `position ${text ? positionOf(text, token) : token}`;
     if (!scene?.pinned || (scene.block.crosses && direction === scene.direction)) return position;
     const rank = scene.lit.tokens.indexOf(token);
     if (rank < 0) return position;

@@ -16,6 +16,7 @@ export function keptInWords(page: PageData, scene: Scene): string {
     const many = page.kept === 1 ? "the strongest key" : `the ${count(page.kept)} strongest keys`;
     sentences.push(`This file holds ${many} of each token${least}; weaker ones are left out.`);
   }
-  if (page.weight_bits === 8) sentences.push("Weights are rounded, by at most 0.004.");
+  const rounding = page.weight_bits === 8 ? "0.004" : "0.00002";
+  sentences.push(`Weights are rounded, by at most ${rounding}.`);
   return sentences.join(" ");
 }

@@ -1,4 +1,5 @@
 import { element } from "../dom/element";
+import { weightInFigures } from "../look/figures";
 import type { Explanation, ExplanationRow } from "../page/contract";
 import { showAlone } from "../tokens/visible";
 
@@ -79,7 +80,7 @@ function rowOf(row: ExplanationRow): HTMLElement {
     vector(row.key),
     figure(row.score),
     figure(row.scaled),
-    figure(row.weight),
+    weightInFigures(row.weight),
     row.value ? vector(row.value) : "–",
     weighted ? vector(weighted) : "–",
   ];

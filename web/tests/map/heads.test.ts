@@ -15,6 +15,17 @@ describe("heads", () => {
     expect(factsOf(INFO, { call: 0, head: 2 })).toBeNull();
   });
 
+  it("may look wherever one of them may, in their mean", () => {
+    const all = { call: "all", head: "mean" } as const;
+    expect(factsOf(INFO, all)).toMatchObject({ causal: true, words: "the mean of all heads" });
+    const [first, ...others] = INFO.calls;
+    const calls = [
+      first as (typeof INFO.calls)[0],
+      ...others.map((c) => ({ ...c, causal: false })),
+    ];
+    expect(factsOf(someInfo({ calls }), all)?.causal).toBe(false);
+  });
+
   it("have keys that name them", () => {
     for (const ref of allHeads(INFO)) expect(headFromKey(headKey(ref))).toEqual(ref);
     expect(headFromKey("c1-h0; drop")).toBeNull();

@@ -30,7 +30,7 @@ export function someInfo(change: Partial<Info> = {}): Info {
     sections: [],
     measures: [],
     calls: [call(0), call(1), call(2)],
-    all: { maxZoom: 1, fullZoom: 2 },
+    all: { maxZoom: 2, fullZoom: 2 },
     published: null,
     ...change,
   };

@@ -59,7 +59,7 @@ def example_of(row: Row, head: int) -> dict[str, Any]:
     query, key = (Span(row[f"{name}_start"], row[f"{name}_end"]) for name in ("query", "key"))
     return {
         "head": head,
-        "weight": round(float(row["weight"]), 4),
+        "weight": float(row["weight"]),
         "document": str(row["document"] or ""),
         "pieces": pieces_of(str(row["text"] or ""), query, key),
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 from regard.atlas.labels import Row, kind_of, known, place_of, top_offset
 from regard.atlas.report.measures import MEASURES
-from regard.atlas.report.scores import Places, figure
+from regard.atlas.report.scores import Places
 from regard.atlas.rules import RULES
 
 Shares = Mapping[tuple[int, int], Mapping[int, float]]
@@ -30,7 +30,7 @@ def heads_of(rows: Sequence[Row], offsets: Shares, distances: Shares) -> list[di
             "module": str(row.get("module") or ""),
             "rows": known(row.get("rows")),
             "labels": _labels(row),
-            "values": [figure(row.get(measure.id)) for measure in MEASURES],
+            "values": [known(row.get(measure.id)) for measure in MEASURES],
             "offsets": _line(offsets.get(place_of(row)), all_offsets),
             "distances": _line(distances.get(place_of(row)), all_bins),
         }
@@ -86,7 +86,7 @@ def labels_section(heads: Sequence[Row], offsets: Shares, places: Places) -> lis
             "label": name,
             "mark": next(rule.mark for rule in RULES if rule.label == name),
             "heads": [
-                {"head": head, "strength": figure(strength)}
+                {"head": head, "strength": strength}
                 for strength, head in sorted(given[name], key=lambda pair: (-pair[0], pair[1]))
             ],
         }
@@ -114,4 +114,4 @@ def _labels(row: Row) -> list[dict[str, str]]:
 
 
 def _line(shares: Mapping[int, float] | None, keys: Sequence[int]) -> list[float | None] | None:
-    return None if shares is None else [figure(shares.get(key)) for key in keys]
+    return None if shares is None else [known(shares.get(key)) for key in keys]

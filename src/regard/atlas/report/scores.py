@@ -37,18 +37,12 @@ def coreference_of(rows: Sequence[Row], places: Places) -> list[dict[str, Any]]:
         return []
     names = {"nearest": "nearest mention", "same_head": "same head word, else nearest"}
     baselines = [
-        {"name": words, "score": figure(rows[0].get(name))}
+        {"name": words, "score": known(rows[0].get(name))}
         for name, words in names.items()
         if known(rows[0].get(name)) is not None
     ]
     meaning = "an earlier mention of the same thing"
     return [_task("coreference", meaning, baselines, rows, places)]
-
-
-def figure(value: Any) -> float | None:
-    """Return a number with as many digits as a report shows, None if it was not measured."""
-    number = known(value)
-    return None if number is None else float(f"{number:.4g}")
 
 
 def _task(
@@ -68,7 +62,7 @@ def _task(
     }
 
 
-def _gain(heads: Sequence[dict[str, Any]], baselines: Sequence[float | None]) -> float | None:
+def _gain(heads: Sequence[dict[str, Any]], baselines: Sequence[float | None]) -> float:
     """Return by how much the best head beats the best baseline beyond doubt.
 
     By the lower end of its interval: all of two pairs found is less than most of a thousand.
@@ -76,19 +70,19 @@ def _gain(heads: Sequence[dict[str, Any]], baselines: Sequence[float | None]) ->
     measured = [score for score in baselines if score is not None]
     if not heads or heads[0]["low"] is None or not measured:
         return -1.0
-    return figure(heads[0]["low"] - max(measured))
+    return heads[0]["low"] - max(measured)
 
 
 def _scored(row: Row, places: Places) -> dict[str, Any]:
     return {
         "head": places[place_of(row)],
         "best": bool(row.get("best")),
-        **{name: figure(row.get(name)) for name in ("score", "low", "high")},
+        **{name: known(row.get(name)) for name in ("score", "low", "high")},
     }
 
 
 def _offset_baseline(row: Row) -> list[dict[str, Any]]:
-    score = figure(row.get("offset_score"))
+    score = known(row.get("offset_score"))
     if score is None:
         return []
     return [{"name": f"word at {signed(int(row['offset']))}", "score": score}]

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.arguments import default_scale
+from regard.attention.call import default_scale
 from regard.matrix import AttentionMatrix
 from regard.views.pieces import label, readable
 
@@ -229,8 +229,8 @@ def vector(numbers: Vector) -> str:
 
 
 def _number(value: Tensor) -> float | None:
-    """Return a number as JSON has it, which has no NaN."""
-    return round(value.item(), 6) if bool(value.isfinite()) else None
+    """Return a number as JSON has it, which has no NaN, in 7 figures: what is small is not 0."""
+    return float(f"{value.item():.7g}") if bool(value.isfinite()) else None
 
 
 def _numbers(values: Tensor) -> list[float | None]:

@@ -1,11 +1,13 @@
 """The steps of attention for one token, as a figure."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from regard.errors import check_positive
 from regard.views.explain.explanation import Explanation, vector
-from regard.views.figures.fonts import drawable
-from regard.views.figures.style import COLUMN, drawing, new_figure
+from regard.views.figures.fonts import drawable, width_of
+from regard.views.figures.style import COLUMN, drawing, new_figure, size_in_points
+from regard.views.numbers import in_figures
 from regard.views.pieces import label
 
 if TYPE_CHECKING:
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
 
 _ROW = 0.17
 """The height of a row, in inches."""
+
+_SMALLER = 5.5
+"""The size of the numbers beside the bars, in points."""
 
 
 @drawing()
@@ -37,21 +42,10 @@ def steps(
     }
     drawn = new_figure(COLUMN, 0.75 + _ROW * len(places), figsize)
     panels = drawn.subplots(1, len(numbers_of), sharey=True)
-    for panel, (name, numbers) in zip(panels, numbers_of.items(), strict=True):
-        chosen = [numbers[place].item() for place in places]
-        low, high = min(0.0, *chosen), max(0.0, *chosen)
-        is_last = panel is panels[-1]
-        panel.barh(range(len(places)), chosen, height=0.7, color="C0" if is_last else "C7")
+    for panel, name in zip(panels, numbers_of, strict=True):
         panel.set_title(name)
-        # Room for the numbers beside the bars.
-        room = 0.6 * (high - low or 1.0)
-        panel.set_xlim(low - (room if low < 0.0 else 0.0), high + (room if high > 0.0 else 0.0))
-        for row, number in enumerate(chosen):
-            side = "left" if number >= 0.0 else "right"
-            shown = f" {number:.3f} "
-            panel.text(number, row, shown, va="center", ha=side, fontsize="x-small")
         panel.set_xticks([])
-        panel.spines[["top", "right", "bottom"]].set_visible(False)
+        panel.spines[:].set_visible(False)
         panel.tick_params(axis="y", length=0)
     names = [drawable(label(explanation.tokens[place])) for place in places]
     panels[0].set_yticks(range(len(places)), names)
@@ -59,4 +53,29 @@ def steps(
     drawn.suptitle(f"Where “{drawable(label(explanation.asking))}” looks")
     if explanation.output is not None:
         drawn.supxlabel(f"Σ weight · value = {vector(explanation.output)}")
+    # Labels and titles have their room now, and bars get what they leave.
+    for panel, numbers in zip(panels, numbers_of.values(), strict=True):
+        is_last = panel is panels[-1]
+        _bars(panel, [numbers[place].item() for place in places], "C0" if is_last else "C7")
     return drawn
+
+
+def _bars(panel: Any, numbers: Sequence[float], colour: str) -> None:
+    """Draw numbers as bars to both sides of 0, each with its number at its right."""
+    panel.barh(range(len(numbers)), numbers, height=0.7, color=colour)
+    panel.axvline(0.0, color=panel.spines["left"].get_edgecolor(), linewidth=0.6)
+    shown = [f" {_shown(number)}" for number in numbers]
+    for row, (number, text) in enumerate(zip(numbers, shown, strict=True)):
+        panel.text(max(0.0, number), row, text, va="center", fontsize=_SMALLER)
+    low, high = min(0.0, *numbers), max(0.0, *numbers)
+    width, beside = size_in_points(panel)[0], max(width_of(text, _SMALLER) for text in shown)
+    unit = (high - low or 1.0) / max(0.2 * width, width - beside)
+    panel.set_xlim(low, high + beside * unit)
+
+
+def _shown(number: float) -> str:
+    """Return a number in a few figures, fewer after the point where there are more before it."""
+    if abs(number) >= 1e4:
+        return f"{number:.3g}"
+    before = len(str(int(abs(number))))
+    return in_figures(number, digits=4 - before)

@@ -46,39 +46,41 @@ def strongest_pairs(
     if top is not None and top < 1:
         raise ValueError(f"top must be at least 1, got {top}")
     if "heads" in matrix.axes:
-        found = _of_mean(matrix, threshold, top)
+        rows, keys, weights, total = _of_mean(matrix, threshold, top, most)
     elif top is None:
-        edges = matrix.edges(threshold=threshold)
+        edges = matrix.edges(threshold=threshold, limit=most)
         rows = torch.searchsorted(as_tensor(matrix.view.queries), edges.queries.cpu().contiguous())
-        found = (rows, _columns(matrix, edges.keys.cpu()), edges.weights.cpu())
+        keys, weights = matrix.view.columns(edges.keys).cpu(), edges.weights.cpu()
+        total = edges.total
     else:
         best = matrix.top(min(top, matrix.shape[1]))
         rows, ranks = (best.weights >= threshold).nonzero(as_tuple=True)
-        keys = _columns(matrix, best.keys[rows, ranks].cpu())
-        found = (rows.cpu(), keys, best.weights[rows, ranks].cpu())
-    rows, keys, weights = found
+        keys = matrix.view.columns(best.keys[rows, ranks]).cpu()
+        rows, weights, total = rows.cpu(), best.weights[rows, ranks].cpu(), len(rows)
     order = weights.argsort(descending=True, stable=True)[:most]
     queries = _standing(matrix)[rows[order].numpy()]
-    return Pairs(queries, keys[order].numpy(), weights[order].numpy(), len(weights))
+    return Pairs(queries, keys[order].numpy(), weights[order].numpy(), total)
 
 
 def _of_mean(
-    matrix: AttentionMatrix, threshold: float, top: int | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    matrix: AttentionMatrix, threshold: float, top: int | None, most: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
+    """Return rows, columns and weights of the strongest pairs of a mean, and how many there are."""
     num_keys = matrix.shape[-1]
     parts: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+    total = 0
     for block in mean_rows([matrix]):
         (weights,) = block.means
-        values, keys = weights.topk(num_keys if top is None else min(top, num_keys), dim=1)
-        rows, ranks = (values >= threshold).nonzero(as_tuple=True)
-        parts.append((rows + block.rows.start, keys[rows, ranks], values[rows, ranks]))
+        if top is not None and top < num_keys:
+            values, keys = weights.topk(top, dim=1)
+            weights = torch.zeros_like(weights).scatter_(1, keys, values)
+        total += int((weights >= threshold).count_nonzero())
+        values, places = weights.flatten().topk(min(most, weights.numel()))
+        places = places[values >= threshold]
+        rows = places // max(1, num_keys) + block.rows.start
+        parts.append((rows, places % max(1, num_keys), values[values >= threshold]))
     rows, keys, weights = (torch.cat(part) for part in zip(*parts, strict=True))
-    return rows, keys, weights
-
-
-def _columns(matrix: AttentionMatrix, keys: torch.Tensor) -> torch.Tensor:
-    """Return the places in a matrix of keys that are counted in its source."""
-    return torch.searchsorted(as_tensor(matrix.view.keys), keys.contiguous())
+    return rows, keys, weights, total
 
 
 def _standing(matrix: AttentionMatrix) -> NDArray[Any]:

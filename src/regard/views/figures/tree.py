@@ -14,6 +14,7 @@ from regard.views.figures.line import line_of, width_for
 from regard.views.figures.names import title_of
 from regard.views.figures.spanning import Link, between_words, is_special, spanning_tree
 from regard.views.figures.style import SMALL, drawing, one_axes, set_height, size_in_points
+from regard.views.numbers import in_figures
 from regard.views.pieces import label, readable
 from regard.views.watched import Watched, head_or_mean
 
@@ -146,7 +147,7 @@ def _draw(ax: Any, labels: list[str], links: list[Link], *, own: bool) -> None:
     for (a, b), up, one in zip(ends, levels, links, strict=True):
         ground = {"facecolor": background(ax), "edgecolor": "none", "pad": 0.4}
         where = {"ha": "center", "va": "center", "size": _NUMBER, "bbox": ground}
-        ax.text((a + b) / 2, foot + step * up, f"{one.weight:.2f}", **where)
+        ax.text((a + b) / 2, foot + step * up, in_figures(one.weight, digits=2), **where)
 
 
 def _levels(links: list[Link], places: NDArray[Any]) -> list[int]:

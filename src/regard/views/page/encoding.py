@@ -12,7 +12,7 @@ from regard.views.page.strongest import Strongest
 MOST_TOKENS = 32_000
 """The longest text whose keys have codes of 16 bits."""
 
-_FIRST_KEYS = 4
+FIRST_KEYS = 4
 """So many keys at the beginning have codes of their own: heads look at them from everywhere."""
 
 
@@ -43,15 +43,20 @@ def _section(
     counts = there.sum(axis=1).astype(np.uint8)
     back = np.arange(len(keys))[:, None] - keys
     zigzag = np.where(back >= 0, 2 * back, -2 * back - 1)
-    codes = np.where(keys < _FIRST_KEYS, 0xFFFF - keys, zigzag).T[there.T]
-    shares = np.clip(weights.T[there.T], 0.0, 1.0)
-    if weight_bits == 8:
-        written = [np.rint(255 * np.sqrt(shares))]
-    else:
-        whole = np.rint(65535 * shares.astype(np.float64)).astype(np.uint16)
-        written = [whole & 0xFF, whole >> 8]
+    codes = np.where(keys < FIRST_KEYS, 0xFFFF - keys, zigzag).T[there.T]
+    # What is there is not 0, and is not written as 0.
+    steps = np.maximum(1, np.rint(in_steps(weights.T[there.T], weight_bits))).astype(np.uint16)
+    written = [steps] if weight_bits == 8 else [steps & 0xFF, steps >> 8]
     planes = [counts, codes & 0xFF, codes >> 8, *written]
     return b"".join(plane.astype(np.uint8).tobytes() for plane in planes)
+
+
+def in_steps(
+    weights: "np.ndarray[tuple[int], np.dtype[np.float32]]", weight_bits: int
+) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    """Return weights in the steps in which they are written, not rounded yet."""
+    shares = np.clip(weights.astype(np.float64), 0.0, 1.0)
+    return 255 * np.sqrt(shares) if weight_bits == 8 else 65535 * shares
 
 
 def maps(found: Sequence[Tensor]) -> bytes:

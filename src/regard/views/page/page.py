@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from regard.errors import check_positive
@@ -10,11 +11,12 @@ from regard.matrix import AttentionMatrix
 from regard.matrix.progress import progressing
 from regard.views.explain.explanation import Explanation
 from regard.views.measures import MEASURES
+from regard.views.page.checking import check_edges, check_maps, check_weights
 from regard.views.page.document import Page, document
 from regard.views.page.encoding import MOST_TOKENS, edges, maps, packed
 from regard.views.page.strongest import Found, Strongest, heads_of, means_of
-from regard.views.page.texts import Layer, Text, layers_of, texts_of
-from regard.views.watched import Watched, listed
+from regard.views.page.texts import Layer, Part, layers_of, texts_of
+from regard.views.watched import Alone, Watched, listed, one_sequence
 
 _FLOORS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 _MAP_SIZE = 64
@@ -46,11 +48,18 @@ def page(
     strongest keys of each query and a small map of each head, not the whole matrices: so it stays
     small for thousands of tokens. In a notebook it shows itself.
 
+    Of a part of a matrix, such as `A[0, 3, :4, 4:]`, the page has these queries, keys and heads,
+    with the positions and numbers that they have in the whole.
+
+    Before it is returned, it is read as a browser would read it, and compared with the matrices.
+
     Args:
-        calls: what `regard.watch` has seen, some of it, one call; or matrices.
+        calls: what `regard.watch` has seen, some of it, one call; or matrices, all with the same
+            queries and keys.
         tokens: the tokens of the text, as their tokenizer has them; of an encoder–decoder model
-            those of the decoder.
-        source: of an encoder–decoder model the tokens of the encoder.
+            those of the decoder. Of a part of a matrix, those of the whole text or of the part.
+        source: of an encoder–decoder model the tokens of the encoder. Where a matrix is given, and
+            no call, its queries are named by tokens and its keys by source.
         batch: which sequence, if there are several.
         title: the title of the page.
         about: a line below the title.
@@ -63,7 +72,8 @@ def page(
     Raises:
         TypeError: tokens are no list of strings.
         ValueError: the tokens are more or fewer than queries or keys, or there are several
-            sequences and none was chosen.
+            sequences and none was chosen, or weights are above 1.
+        RuntimeError: what was written down is not what was computed.
 
     >>> import torch, regard
     >>> x = torch.randn(1, 4, 3, 8)
@@ -71,12 +81,10 @@ def page(
     Page('Attention': 1 layer, 3 tokens, ...)
     """
     check_positive(keep=keep, limit=limit)
-    found_calls = listed(calls)
-    texts = texts_of(tokens, source)
-    longest = max(len(text.pieces) for text in texts)
+    layers = layers_of(listed(calls), texts_of(tokens, source), batch)
+    longest = max(len(part.pieces) for layer in layers for part in (layer.queries, layer.keys))
     if longest > MOST_TOKENS:
         raise ValueError(f"a page shows up to {MOST_TOKENS:,} tokens, got {longest:,}")
-    layers = layers_of(found_calls, texts, batch)
     count = min(keep, 255)
     found = [
         heads_of(layer, batch, count=count, map_size=_MAP_SIZE)
@@ -91,7 +99,14 @@ def page(
         )
         means.update(zip(numbers, of_layers, strict=True))
         averages.append(of_all)
-    shown = Shown(texts, layers, stacks, found, means, averages, count)
+    shown = Shown(layers, stacks, found, means, averages, count)
+    for numbers, average in zip(stacks, averages, strict=True):
+        check_weights(
+            [one_sequence(layers[number].call, batch) for number in numbers],
+            [(found[number].strongest, means[number]) for number in numbers],
+            average,
+            [layers[number].title for number in numbers],
+        )
     steps = None if explanation is None else explanation.as_data()
     return composed(shown, {"title": title, "about": about, "explanation": steps}, limit)
 
@@ -101,7 +116,6 @@ class Shown:
     """All that a page shows.
 
     Attributes:
-        texts: the texts.
         layers: the layers.
         stacks: the numbers of the layers of each stack.
         found: what was found in the heads of each layer.
@@ -110,13 +124,21 @@ class Shown:
         kept: how many keys of a query were kept.
     """
 
-    texts: Sequence[Text]
     layers: Sequence[Layer]
     stacks: Sequence[Sequence[int]]
     found: Sequence[Found]
     means: Mapping[int, Strongest]
     averages: Sequence[Strongest]
     kept: int
+
+    @property
+    def parts(self) -> list[Part]:
+        """The texts that layers look from and at, or what they have of them, each once."""
+        parts: list[Part] = []
+        for part in (part for layer in self.layers for part in (layer.queries, layer.keys)):
+            if part not in parts:
+                parts.append(part)
+        return sorted(parts, key=lambda part: part.text)
 
 
 def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
@@ -127,23 +149,34 @@ def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
         words: title, line below it and explanation.
         limit: its largest size in bytes, more or less.
     """
-    longest = max(len(text.pieces) for text in shown.texts)
+    longest = max(len(part.pieces) for part in shown.parts)
     weight_bits = 16 if longest <= _EXACT_TOKENS else 8
     sections = [[one.strongest, shown.means[number]] for number, one in enumerate(shown.found)]
     averages = [[one] for one in shown.averages]
     floor = _floor([*sections, *averages], weight_bits, limit)
-    blobs = {"maps": packed(maps([one.maps for one in shown.found]))}
-    for name, groups in (("edges", sections), ("average", averages)):
-        for number, group in enumerate(groups):
-            blobs[f"{name}-{number}"] = packed(edges(group, floor=floor, weight_bits=weight_bits))
+    write = partial(edges, floor=floor, weight_bits=weight_bits)
+    check = partial(check_edges, floor=floor, weight_bits=weight_bits)
+    every_map = maps([one.maps for one in shown.found])
+    blobs = {"maps": packed(every_map)}
+    check_maps(blobs["maps"], every_map)
+    for number, (layer, group) in enumerate(zip(shown.layers, sections, strict=True)):
+        blob = blobs[f"edges-{number}"] = packed(write(group))
+        check(blob, group, layer, layer.title)
+    titles = [_title([shown.layers[number] for number in numbers]) for numbers in shown.stacks]
+    for number, (numbers, group) in enumerate(zip(shown.stacks, averages, strict=True)):
+        blob = blobs[f"average-{number}"] = packed(write(group))
+        check(blob, group, shown.layers[numbers[0]], titles[number])
     facts = {
-        "version": 1,
+        "version": 2,
         **words,
-        "texts": [{"name": text.name, "pieces": text.pieces} for text in shown.texts],
-        "layers": [_described(*pair) for pair in zip(shown.layers, shown.found, strict=True)],
+        "texts": [_text(part) for part in shown.parts],
+        "layers": [
+            {**_sides(shown, layer), **_described(layer, found)}
+            for layer, found in zip(shown.layers, shown.found, strict=True)
+        ],
         "averages": [
-            {**_sides(shown.layers[numbers[0]]), "layers": list(numbers)}
-            for numbers in shown.stacks
+            {**_sides(shown, shown.layers[numbers[0]]), "title": title, "layers": list(numbers)}
+            for numbers, title in zip(shown.stacks, titles, strict=True)
         ],
         "measures": [
             {"id": name, "name": one.name, "unit": one.unit, "about": one.about, "high": high}
@@ -180,23 +213,43 @@ def _floor(sections: Sequence[Sequence[Strongest]], weight_bits: int, limit: int
     return _FLOORS[-1]
 
 
+def _text(part: Part) -> Mapping[str, Any]:
+    counted = part.positions == list(range(len(part.positions)))
+    return {
+        "name": part.name,
+        "pieces": part.pieces,
+        "positions": None if counted else part.positions,
+    }
+
+
 def _described(layer: Layer, found: Found) -> Mapping[str, Any]:
     measures = {
-        name: [round(value, 4) if math.isfinite(value) else None for value in values.tolist()]
+        name: [float(f"{value:.4g}") if math.isfinite(value) else None for value in values.tolist()]
         for name, values in found.measures.items()
     }
     return {
-        **_sides(layer),
-        "module": layer.call.module,
-        "name": layer.name,
+        "module": "" if isinstance(layer.call, Alone) else layer.call.module,
+        "name": layer.name if layer.kind else "",
+        "title": layer.title,
         "looks": str(layer.call.looks),
-        "heads": len(found.maps),
+        "heads": list(layer.call.matrix.view.heads),
         "measures": measures,
     }
 
 
-def _sides(layer: Layer) -> dict[str, Any]:
-    return {"group": layer.group, "queries": layer.queries, "keys": layer.keys}
+def _sides(shown: Shown, layer: Layer) -> dict[str, Any]:
+    queries, keys = (shown.parts.index(part) for part in (layer.queries, layer.keys))
+    return {"group": layer.group, "queries": queries, "keys": keys}
+
+
+def _title(layers: Sequence[Layer]) -> str:
+    """Return what all layers of a stack are called together."""
+    first = layers[0]
+    if len(layers) == 1:
+        return first.title
+    several = {"layer": "layers", "call": "calls", "matrix": "matrices"}[first.kind]
+    words = ("all", str(len(layers)), first.group, several)
+    return " ".join(word for word in words if word)
 
 
 def _highest(found: Sequence[Found], name: str) -> float | None:

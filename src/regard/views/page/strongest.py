@@ -20,7 +20,7 @@ class Strongest:
     """The strongest keys of each query, the strongest first.
 
     Attributes:
-        keys: their numbers, −1 where there are no more.
+        keys: their columns in the matrix that is shown, −1 where there are no more.
         weights: their weights, 0 there.
     """
 
@@ -46,8 +46,10 @@ class Found:
 def heads_of(layer: Layer, batch: int | None, *, count: int, map_size: int) -> Found:
     """Return what a page shows of the heads of a layer."""
     measures, (top, pooled) = measure_and(layer.call, batch, TopKeys(count), Pool(map_size))
+    # A reduction names keys as the source counts them, and a page as the part that it shows does.
+    keys = one_sequence(layer.call, batch).view.columns(top.keys).cpu().int()
     strongest = Strongest(
-        top.keys.cpu().reshape(-1, *top.keys.shape[-2:]).int(),
+        keys.reshape(-1, *keys.shape[-2:]),
         top.weights.cpu().reshape(-1, *top.weights.shape[-2:]).float(),
     )
     maps = pooled.cells.cpu().float()

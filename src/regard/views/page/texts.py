@@ -1,10 +1,12 @@
-"""Which text each call of attention looks from, and which at."""
+"""Which tokens each call of attention looks from, and which at."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from regard.matrix import AttentionMatrix
+from regard.matrix.index import as_tensor
 from regard.views.pieces import readable
-from regard.views.watched import Stack, Watched, layer_of, one_sequence, stack_of
+from regard.views.watched import Alone, Stack, Watched, layer_of, one_sequence, stack_of
 
 _SIDES: dict[Stack, tuple[int, int]] = {"encoder": (0, 0), "decoder": (1, 1), "cross": (1, 0)}
 """Which text each stack of an encoder–decoder looks from, and which at."""
@@ -24,22 +26,48 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Part:
+    """The tokens of a text that a call looks from, or at: all of them, or those of a slice.
+
+    Attributes:
+        text: the number of the text.
+        name: what they are called on the page.
+        pieces: the tokens as pieces of running text.
+        positions: where each stands in the text.
+    """
+
+    text: int
+    name: str
+    pieces: list[str]
+    positions: list[int]
+
+
+@dataclass(frozen=True)
 class Layer:
     """A call of attention on the page.
 
     Attributes:
         call: the call.
         group: the stack that it belongs to, where a model has several.
+        kind: what it is called by: "layer", "call" or "matrix"; "" for the only one of a page, if
+            its module has no number.
         name: its number in the model, or in the stack where that does not tell layers apart.
-        queries: the number of the text that it looks from.
-        keys: the number of the text that it looks at.
+        queries: the tokens that it looks from.
+        keys: the tokens that it looks at.
     """
 
     call: Watched
     group: str
+    kind: str
     name: str
-    queries: int
-    keys: int
+    queries: Part
+    keys: Part
+
+    @property
+    def title(self) -> str:
+        """What it is called in a sentence: "decoder layer 3"."""
+        own = (self.kind, self.name) if self.kind else ("attention",)
+        return " ".join(word for word in (self.group, *own) if word)
 
 
 def texts_of(tokens: Sequence[str], source: Sequence[str] | None) -> list[Text]:
@@ -50,28 +78,40 @@ def texts_of(tokens: Sequence[str], source: Sequence[str] | None) -> list[Text]:
 
 
 def layers_of(calls: Sequence[Watched], texts: Sequence[Text], batch: int | None) -> list[Layer]:
-    """Say of each call which text it looks from, and which at.
+    """Say of each call which tokens it looks from, and which at.
 
     Raises:
-        ValueError: no call, or a text has another number of tokens than a call has.
+        ValueError: no call, or a text has another number of tokens than a call has, or calls of one
+            stack have different tokens.
     """
     if not calls:
         raise ValueError("there is no call of attention to show")
     layers: list[Layer] = []
     for call in calls:
-        group, queries, keys = _placed(call, num_texts=len(texts))
-        shape = one_sequence(call, batch).shape[-2:]
-        for what, text, size in zip(("queries", "keys"), (queries, keys), shape, strict=True):
-            _check_length(call, what, texts[text], size)
-        layers.append(Layer(call, group, layer_of(call), queries, keys))
+        group, *sides = _placed(call, num_texts=len(texts))
+        if isinstance(call, Alone):
+            call = replace(call, looks="self" if len(texts) == 1 else "cross")
+        queries, keys = _parts(call, one_sequence(call, batch), texts, *sides)
+        layers.append(Layer(call, group, "layer", layer_of(call), queries, keys))
+    _check_alike(layers)
     told_apart = {(layer.group, layer.name) for layer in layers}
     if len(told_apart) == len(layers) and all(layer.name for layer in layers):
         return layers
+    alone = all(isinstance(call, Alone) for call in calls)
+    kind = "" if len(layers) == 1 else "matrix" if alone else "call"
     counted = {layer.group: 0 for layer in layers}
     for place, layer in enumerate(layers):
-        layers[place] = replace(layer, name=str(counted[layer.group]))
+        layers[place] = replace(layer, kind=kind, name=str(counted[layer.group]))
         counted[layer.group] += 1
     return layers
+
+
+def check_whole(layers: Sequence[Layer], texts: Sequence[Text]) -> None:
+    """Raise ValueError unless each layer looks from all tokens of a text, and at all of one."""
+    for layer in layers:
+        for what, part in (("queries", layer.queries), ("keys", layer.keys)):
+            if len(part.pieces) != len(texts[part.text].pieces):
+                raise _misfit(layer.call, what, texts[part.text], len(part.pieces))
 
 
 def _placed(call: Watched, num_texts: int) -> tuple[str, int, int]:
@@ -83,20 +123,110 @@ def _placed(call: Watched, num_texts: int) -> tuple[str, int, int]:
                 "text that looks as tokens"
             )
         return "", 0, 0
+    if isinstance(call, Alone):
+        return "", 1, 0
     stack = stack_of(call.module, call.looks)
     return stack, *_SIDES[stack]
 
 
-def _check_length(call: Watched, what: str, text: Text, size: int) -> None:
-    if len(text.pieces) == size:
-        return
+def _parts(
+    call: Watched, matrix: AttentionMatrix, texts: Sequence[Text], queries: int, keys: int
+) -> tuple[Part, Part]:
+    """Return the tokens of the rows and of the columns of a matrix.
+
+    Args:
+        call: the call, for messages.
+        matrix: its matrix, or a part of it.
+        texts: the tokens of the texts, or of what the matrix has of them.
+        queries: the number of the text that it looks from.
+        keys: the number of the text that it looks at.
+    """
+    view = matrix.view
+    num_queries, num_keys = view.source.shape[2:]
+    columns = as_tensor(view.keys).tolist()
+    if queries != keys:
+        rows = as_tensor(view.queries).tolist()
+        return (
+            _picked(call, matrix, "queries", texts, queries, rows, num_queries),
+            _picked(call, matrix, "keys", texts, keys, columns, num_keys),
+        )
+    rows = view.source.positions(view.queries).tolist()
+    if rows != columns and len(texts[keys].pieces) != num_keys:
+        # Tokens of a part can't be those of two.
+        fits = len(rows) == len(texts[keys].pieces)
+        what, size = ("keys", len(columns)) if fits else ("queries", len(rows))
+        raise _misfit(call, what, texts[keys], size, matrix)
+    if rows and not 0 <= min(rows) <= max(rows) < num_keys:
+        raise ValueError(
+            f"{call.module} has queries at positions {min(rows)} to {max(rows)} of a text with "
+            f"{num_keys} tokens: pass the tokens of the queries, and those of the keys as source="
+        )
+    return (
+        _picked(call, matrix, "queries", texts, keys, rows, num_keys),
+        _picked(call, matrix, "keys", texts, keys, columns, num_keys),
+    )
+
+
+def _picked(
+    call: Watched,
+    matrix: AttentionMatrix,
+    what: str,
+    texts: Sequence[Text],
+    number: int,
+    positions: list[int],
+    size: int,
+) -> Part:
+    """Return the tokens at some positions of a text of a size, if they are named, or all are."""
+    text = texts[number]
+    if len(text.pieces) not in (len(positions), size):
+        raise _misfit(call, what, text, len(positions), matrix)
+    pieces = text.pieces
+    if len(pieces) == size:
+        pieces = [pieces[position] for position in positions]
+    return Part(number, _name(text.name, positions, size), pieces, positions)
+
+
+def _name(text: str, positions: list[int], size: int) -> str:
+    """Return what tokens at some positions of a text are called."""
+    if positions == list(range(size)):
+        return text
+    if len(positions) == 1:
+        return f"token {positions[0]}" if text == "text" else f"{text} token {positions[0]}"
+    if positions and positions == list(range(positions[0], positions[-1] + 1)):
+        return f"{text} {positions[0]}–{positions[-1]}"
+    return f"part of {text}"
+
+
+def _check_alike(layers: Sequence[Layer]) -> None:
+    """Raise ValueError unless all layers of a stack have the same tokens."""
+    firsts: dict[str, Layer] = {}
+    for number, layer in enumerate(layers):
+        first = firsts.setdefault(layer.group, layer)
+        if (first.queries, first.keys) != (layer.queries, layer.keys):
+            raise ValueError(
+                "the matrices of a page must have the same queries and keys, and number "
+                f"{number} ({layer.call.module}) has others than the first: make a page of each"
+            )
+
+
+def _misfit(
+    call: Watched, what: str, text: Text, size: int, matrix: AttentionMatrix | None = None
+) -> ValueError:
+    """Return the error that a text has another number of tokens than a call has."""
     hint = ""
-    if what == "queries" and size < len(text.pieces):
+    if matrix is not None and matrix.view.sizes[2:] != matrix.view.source.shape[2:]:
+        hint = (
+            "; of a part of a matrix, pass the tokens of the whole text, or those of its queries "
+            "as tokens and those of its keys as source="
+        )
+    elif isinstance(call, Alone) and call.matrix.shape[-1] != call.matrix.shape[-2]:
+        hint = "; if it looks at another text, pass the tokens of that as source="
+    elif what == "queries" and size < len(text.pieces):
         hint = (
             "; calls of a text that was generated step by step are joined by seen.stitched(), and "
             "the last token that was generated has not been fed to the model"
         )
-    raise ValueError(
+    return ValueError(
         f"{text.name} has {len(text.pieces)} tokens, and {call.module} has {size} {what}: pass one "
         f"token for each, special tokens and padding included{hint}"
     )

@@ -1,5 +1,5 @@
 import { element } from "../../dom/element";
-import { count } from "../../look/figures";
+import { count, scoreInFigures } from "../../look/figures";
 import type { Atlas, Score, Task } from "../data/contract";
 import type { Spread } from "../data/spread";
 import { longName } from "../look/names";
@@ -134,7 +134,7 @@ function taskLine(task: Task, score: Score): HTMLElement {
     element(
       "span",
       { class: "task-score" },
-      element("b", {}, score.score.toFixed(2)),
+      element("b", {}, scoreInFigures(score.score)),
       ` ${intervalInWords(score)}`,
     ),
     scoreBar(task, score),

@@ -1,5 +1,5 @@
 import { element } from "../../dom/element";
-import { count, measured } from "../../look/figures";
+import { count, weightInFigures } from "../../look/figures";
 import type { Atlas, LabelGroup } from "../data/contract";
 import { headButton } from "./head-button";
 
@@ -57,5 +57,5 @@ function rowOf(atlas: Atlas, group: LabelGroup, go: (head: number) => void): HTM
 function strengthOf({ label }: LabelGroup, strength: number | null): string {
   if (strength === null || label === "coreference") return "";
   if (label === "relation") return strength === 1 ? "" : `× ${strength}`;
-  return measured(strength);
+  return weightInFigures(strength);
 }

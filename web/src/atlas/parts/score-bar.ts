@@ -1,4 +1,5 @@
 import { element } from "../../dom/element";
+import { scoreInFigures } from "../../look/figures";
 import type { Score, Task } from "../data/contract";
 
 /** A score from 0 to 1: a bar, its interval as a line, and each baseline as a tick. */
@@ -7,7 +8,10 @@ export function scoreBar(task: Task, score: Score): HTMLElement {
   bar.append(at(element("span", { class: "score-fill" }), "width", score.score));
   for (const { name, score: base } of task.baselines) {
     if (base === null) continue;
-    const tick = element("span", { class: "score-base", title: `${name}: ${base.toFixed(2)}` });
+    const tick = element("span", {
+      class: "score-base",
+      title: `${name}: ${scoreInFigures(base)}`,
+    });
     bar.append(at(tick, "left", base));
   }
   if (score.low !== null && score.high !== null) {
@@ -18,7 +22,7 @@ export function scoreBar(task: Task, score: Score): HTMLElement {
 }
 
 export function intervalInWords({ low, high }: Score): string {
-  return low === null || high === null ? "" : `${low.toFixed(2)}–${high.toFixed(2)}`;
+  return low === null || high === null ? "" : `${scoreInFigures(low)}–${scoreInFigures(high)}`;
 }
 
 /** "0.42 word at −1". */
@@ -26,7 +30,7 @@ export function baselinesOf(task: Task): HTMLElement[] {
   return task.baselines
     .filter(({ score }) => score !== null)
     .map(({ name, score }) => {
-      const figure = element("b", {}, (score as number).toFixed(2));
+      const figure = element("b", {}, scoreInFigures(score as number));
       return element("span", { class: "baseline" }, figure, " ", name);
     });
 }

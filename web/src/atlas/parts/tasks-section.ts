@@ -1,5 +1,5 @@
 import { element } from "../../dom/element";
-import { count } from "../../look/figures";
+import { count, scoreInFigures } from "../../look/figures";
 import type { Atlas, Task } from "../data/contract";
 import { headButton } from "./head-button";
 import { baselinesOf, intervalInWords, scoreBar } from "./score-bar";
@@ -77,7 +77,7 @@ function rowOf(atlas: Atlas, task: Task, go: (head: number) => void): HTMLElemen
   const score = element("td", { class: "score" });
   if (best) {
     const words = element("span", { class: "interval" }, intervalInWords(best));
-    score.append(element("b", {}, best.score.toFixed(2)), " ", words, scoreBar(task, best));
+    score.append(element("b", {}, scoreInFigures(best.score)), " ", words, scoreBar(task, best));
   }
   return element(
     "tr",

@@ -5,6 +5,8 @@ export interface HeadFacts {
   readonly ref: HeadRef;
   /** As people say it: 18.6, 18.mean, encoder 3.1, all. */
   readonly name: string;
+  /** In a sentence: "head 18.6", "the mean of all heads". */
+  readonly words: string;
   readonly call: Call;
   readonly queries: number;
   readonly keys: number;
@@ -18,18 +20,21 @@ export interface HeadFacts {
 export function factsOf(info: Info, ref: HeadRef): HeadFacts | null {
   const call = info.calls[ref.call === "all" ? 0 : ref.call];
   if (!call) return null;
-  const { queries, keys, causal } = call;
+  const { queries, keys } = call;
   const deepest = info.published?.maxZoom ?? Number.POSITIVE_INFINITY;
   if (ref.call === "all") {
     if (!info.all) return null;
     const { maxZoom, fullZoom } = info.all;
     const levels = { fullZoom, maxZoom: Math.min(maxZoom, deepest) };
-    return { ref, name: "all", call, queries, keys, causal, ...levels };
+    const causal = info.calls.every((each) => each.causal);
+    const names = { name: "all", words: "the mean of all heads" };
+    return { ref, ...names, call, queries, keys, causal, ...levels };
   }
   if (ref.head !== "mean" && ref.head >= call.heads) return null;
   const name = `${nameOfCall(call)}.${ref.head}`;
   const levels = { fullZoom: call.maxZoom, maxZoom: Math.min(call.maxZoom, deepest) };
-  return { ref, name, call, queries, keys, causal, ...levels };
+  const { causal } = call;
+  return { ref, name, words: `head ${name}`, call, queries, keys, causal, ...levels };
 }
 
 /** The facts of a head that must be there. */

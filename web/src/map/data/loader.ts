@@ -1,11 +1,9 @@
 import { Recent } from "../../look/recent";
 import { unpackFloats } from "./site";
-import { ask, SiteTrouble } from "./trouble";
+import { ask, PATIENCE, SiteTrouble } from "./trouble";
 
-/** So many requests run at once; browsers open no more to one host. */
-const AT_ONCE = 6;
-/** After a failure, wait so long before the same is asked for again. */
-const PATIENCE = 3;
+/** So many requests run at once; browsers open one more to a host, for texts and rows. */
+const AT_ONCE = 5;
 /** About 100 MB of decoded tiles. */
 const KEPT = 400;
 

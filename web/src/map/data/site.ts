@@ -13,6 +13,7 @@ export class Site {
   readonly #texts = new Map<number, Promise<readonly string[]>>();
   readonly #thumbs = new Map<number, Promise<Float32Array>>();
   readonly #rows = new Recent<string, Promise<RowBlock>>(ROW_BLOCKS);
+  #asked = { path: "", hangUp: new AbortController() };
 
   private constructor(
     readonly root: string,
@@ -39,11 +40,16 @@ export class Site {
     });
   }
 
-  /** The block of rows that a query is in, for a head named as in paths. */
+  /** The block of rows that a query is in, for a head named as in paths; an earlier one is given up. */
   rows(head: string, query: number): Promise<RowBlock> {
     const block = Math.floor(query / this.info.rowBlock);
     const path = `${this.root}/rows/${head}/${block}.json`;
-    return kept(this.#rows, path, async () => (await (await ask(path)).json()) as RowBlock);
+    if (path !== this.#asked.path) {
+      this.#asked.hangUp.abort();
+      this.#asked = { path, hangUp: new AbortController() };
+    }
+    const { signal } = this.#asked.hangUp;
+    return kept(this.#rows, path, async () => (await (await ask(path, signal)).json()) as RowBlock);
   }
 }
 

@@ -10,6 +10,9 @@ export class SiteTrouble extends Error {
   }
 }
 
+/** After a failure, wait so many seconds before the same is asked for again. */
+export const PATIENCE = 3;
+
 const GONE =
   "The map gets no answer from its server. Is `regard map` still running? It will be asked again.";
 

@@ -4,6 +4,7 @@ import { element } from "../../dom/element";
 export class Alert {
   readonly element = element("div", { class: "alert", role: "alert", hidden: true });
   readonly #words = element("span");
+  readonly #wrong = new Map<string, string>();
 
   constructor(retry: () => void) {
     const again = element("button", { type: "button", class: "plain" }, "Try again");
@@ -11,17 +12,12 @@ export class Alert {
     this.element.append(this.#words, again);
   }
 
-  /** Say what goes wrong with something that is under way. */
-  trying(work: Promise<unknown>): void {
-    work.catch((error) => this.show(error instanceof Error ? error.message : String(error)));
-  }
-
-  show(words: string | null): void {
-    if (words === null) {
-      this.element.hidden = true;
-      return;
-    }
-    if (this.#words.textContent !== words) this.#words.textContent = words;
-    this.element.hidden = false;
+  /** Say what is wrong with something, for as long as it is; null when it no longer is. */
+  show(name: string, words: string | null): void {
+    if (words === null) this.#wrong.delete(name);
+    else this.#wrong.set(name, words);
+    const [first] = this.#wrong.values();
+    this.element.hidden = first === undefined;
+    if (first !== undefined && this.#words.textContent !== first) this.#words.textContent = first;
   }
 }

@@ -1,4 +1,5 @@
 import { element } from "../../dom/element";
+import { count } from "../../look/figures";
 import type { Info } from "../data/contract";
 import type { HeadFacts } from "../data/heads";
 import { HeadView } from "../engine/head-view";
@@ -173,18 +174,19 @@ export class MapCard {
   name(info: Info, facts: HeadFacts, alone: boolean): void {
     this.#extent = facts;
     this.#title.textContent = facts.ref.call === "all" ? "All heads, mean" : facts.name;
-    this.element.setAttribute("aria-label", `Head ${facts.name}`);
-    const { call, head } = facts.ref;
+    this.element.setAttribute("aria-label", facts.words);
+    const { head } = facts.ref;
     const figures =
-      call === "all" || head === "mean"
-        ? []
+      head === "mean"
+        ? meansOf(info, facts)
         : info.measures.flatMap((measure) => {
             const value = facts.call.measures[measure.name]?.[head];
             if (value === null || value === undefined) return [];
             return [`${measure.title} ${measureName(measure, value)}`];
           });
     this.#measures.textContent = figures.join(" · ");
-    this.#measures.title = [facts.call.module, ...figures].join("\n");
+    const module = facts.ref.call === "all" ? [] : [facts.call.module];
+    this.#measures.title = [...module, ...figures].join("\n");
     this.#close.hidden = alone;
   }
 
@@ -304,6 +306,14 @@ export class MapCard {
     this.#row.hidden = query === null || start + thick < 0 || start > height;
     if (!this.#row.hidden) set(this.#row, left, top + start, width, thick);
   }
+}
+
+/** What a mean is of; all heads of a model take a while. */
+function meansOf(info: Info, { ref, call }: HeadFacts): string[] {
+  if (ref.call !== "all") return [`${count(call.heads)} heads`];
+  const heads = info.calls.reduce((sum, each) => sum + each.heads, 0);
+  const computed = "computed as you zoom in, which takes a while";
+  return [`${count(heads)} heads`, ...(info.live ? [computed] : [])];
 }
 
 function set(box: HTMLElement, x: number, y: number, width: number, height: number): void {

@@ -18,10 +18,12 @@ export class Layout {
     private readonly changed: (side: Side, open: boolean) => void,
   ) {
     this.element = element("div", { class: "map-workspace" }, heads, middle, text);
-    // Over the map, the panel has done its work when a head is chosen.
-    middle.addEventListener("pointerdown", () => {
-      if (innerWidth < NARROW) this.#set("heads", false);
-    });
+    middle.addEventListener("pointerdown", () => this.uncover());
+  }
+
+  /** Put the heads away where they lie over the map: they have done their work. */
+  uncover(): void {
+    if (innerWidth < NARROW) this.#set("heads", false);
   }
 
   /** Open what there is room for. */

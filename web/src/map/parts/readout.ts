@@ -26,10 +26,7 @@ export class Readout {
   readonly #values = element("p", { class: "readout-values", "data-test": "values" });
 
   constructor() {
-    this.element.append(
-      element("div", { class: "readout-pair" }, this.#query, this.#key),
-      this.#values,
-    );
+    this.element.append(this.#query, this.#key, this.#values);
     this.clear();
   }
 
@@ -42,8 +39,8 @@ export class Readout {
 
   show(query: Place, key: Place, readings: readonly Reading[], pool: Pool): void {
     this.element.classList.remove("empty");
-    this.#query.replaceChildren(element("span", { class: "role" }, "query "), ...context(query));
-    this.#key.replaceChildren(element("span", { class: "role" }, "key "), ...context(key));
+    this.#query.replaceChildren(element("span", { class: "role" }, "query"), ...context(query));
+    this.#key.replaceChildren(element("span", { class: "role" }, "key"), ...context(key));
     this.#values.replaceChildren(
       ...readings.flatMap(({ name, cell }, index) => {
         const title = readings.length > 1 ? [element("span", { class: "role" }, `${name} `)] : [];
@@ -62,12 +59,13 @@ function context({ position, pieces }: Place): (Node | string)[] {
   const place = element("span", { class: "position" }, count(position));
   if (piece === undefined) return [place];
   const token = element("bdi", { class: "quoted" }, showAlone(piece));
+  // What stands before it is cut at its beginning, so that the token itself is seen.
+  const near = element("bdi", {}, showAround(before));
   return [
     place,
-    " ",
-    element("bdi", {}, showAround(before)),
+    element("span", { class: "before" }, near),
     token,
-    element("bdi", {}, showAround(after)),
+    element("bdi", { class: "after" }, showAround(after)),
   ];
 }
 
@@ -77,7 +75,7 @@ function wordsFor(cell: CellValue | null, pool: Pool): (Node | string)[] {
   if (Number.isNaN(value)) return [element("span", { class: "role" }, "may not look there")];
   const figures = element("b", {}, weightName(value));
   if (tokens === 1) return [figures];
-  const size = `${pool} of ${tokens} × ${tokens} pairs`;
+  const size = `${pool} of ${tokens} × ${tokens}`;
   return [figures, " ", element("span", { class: "role" }, size)];
 }
 

@@ -29,8 +29,8 @@ export interface StageEvents {
   readonly close: (index: number) => void;
   /** All tiles in sight are there. */
   readonly complete: () => void;
-  /** The engine is being started. */
-  readonly opening: (work: Promise<unknown>) => void;
+  /** The engine is to be started. */
+  readonly opening: (open: () => Promise<unknown>) => void;
   readonly axes: (facts: HeadFacts) => { readonly keys: AxisText; readonly queries: AxisText };
 }
 
@@ -100,7 +100,7 @@ export class Stage {
   /** Start the engine in every map that is without. */
   open(): void {
     this.#opened = true;
-    this.events.opening(Promise.all(this.#cards.map((card) => card.open())));
+    this.events.opening(() => Promise.all(this.#cards.map((card) => card.open())));
   }
 
   /** The texts along the axes, or what is marked on them, have changed. */

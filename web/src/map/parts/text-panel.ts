@@ -81,6 +81,7 @@ export class TextPanel {
     this.#show();
   }
 
+  /** Show a chosen query in a head that is named as in a sentence. */
   choose(chosen: ChosenRow | null, head: string): void {
     this.#chosen = chosen;
     this.#head = head;
@@ -123,12 +124,12 @@ export class TextPanel {
     const key = chosen.row?.keys[0];
     if (!chosen.row) return [token, " …"];
     const place = element("span", { class: "muted" }, ` (${count(chosen.query)})`);
-    if (key === undefined) return [token, place, ` looks at nothing in head ${this.#head}.`];
+    if (key === undefined) return [token, place, ` looks at nothing in ${this.#head}.`];
     const weight = weightName(chosen.row.weights[0] ?? 0);
     return [
       ...[token, place, " looks most at ", quoted(this.#keyPieces[key] ?? "")],
       element("span", { class: "muted" }, ` (${count(key)})`),
-      ` in head ${this.#head}: ${weight}.`,
+      ` in ${this.#head}: ${weight}.`,
     ];
   }
 

@@ -1,0 +1,29 @@
+"""Numbers as people read them: by one rule in evidence, in the terminal and in the report."""
+
+from decimal import ROUND_HALF_UP, Decimal
+
+
+def share_in_figures(share: float) -> str:
+    """Return a share of attention with three digits, as the report prints it.
+
+    >>> share_in_figures(0.42749), share_in_figures(0.0625)
+    ('0.427', '0.063')
+    """
+    return _rounded(share, 3)
+
+
+def score_in_figures(score: float) -> str:
+    """Return a score on annotated text with two digits, as the report prints it.
+
+    >>> score_in_figures(0.6249), score_in_figures(0.625)
+    ('0.62', '0.63')
+    """
+    return _rounded(score, 2)
+
+
+def _rounded(value: float, digits: int) -> str:
+    """Round to the nearest, halves away from 0: what `toFixed` does in a browser.
+
+    Python's own formatting rounds halves to even digits.
+    """
+    return str(Decimal(float(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))

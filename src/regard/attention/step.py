@@ -1,0 +1,111 @@
+"""A step of a text that is being generated, as a call that is prepared once for all layers.
+
+The kernel has so little to do for one query that a look at the arguments would take as long. What
+follows from their shapes and from the pattern alone is therefore kept with the pattern.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from regard.attention.call import Call, default_scale
+from regard.patterns import Pattern
+from regard.patterns.causal import Causal
+from regard.patterns.few import FEW, few
+from regard.patterns.memory import remembered
+from regard.patterns.pattern import Everyone
+
+
+class Step(NamedTuple):
+    """A call for a few queries.
+
+    Attributes:
+        keys: those that any of them may look at, and perhaps some between them.
+        mask: which of these each of them may look at; None if all may.
+        scale: the factor on the scores.
+        grouped: whether query heads share key heads.
+    """
+
+    keys: slice | Int[Tensor, "some_keys"]
+    mask: Bool[Tensor, "batch_or_1 1 queries some_keys"] | None
+    scale: float
+    grouped: bool
+
+    def __call__(
+        self,
+        query: Float[Tensor, "batch heads queries dim"],
+        key: Float[Tensor, "batch key_heads keys dim"],
+        value: Float[Tensor, "batch key_heads keys dim"],
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Return the output of attention."""
+        if isinstance(self.keys, slice):
+            key, value = key[:, :, self.keys], value[:, :, self.keys]
+        else:
+            key, value = (tensor.index_select(2, self.keys) for tensor in (key, value))
+        return scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=self.mask,
+            scale=self.scale,
+            enable_gqa=self.grouped,
+        )
+
+    @property
+    def num_keys(self) -> int:
+        """The number of keys that are read."""
+        if isinstance(self.keys, slice):
+            return self.keys.stop - self.keys.start
+        return len(self.keys)
+
+
+def prepared(call: Call) -> Step | None:
+    """Return a call as a step, or None if it is none: one with a bias, or with many queries."""
+    first, plain = call.first_position, isinstance(call.pattern, Everyone | Causal)
+    if first is None or plain or call.bias is not None or call.num_queries > FEW:
+        return None
+    seen = few(call.pattern, first, call.num_queries, call.num_keys, call.query.device)
+    mask = None if seen.mask is None else seen.mask[:, None]
+    return Step(seen.keys, mask, call.scale, call.group > 1)
+
+
+def keep(call: Call) -> None:
+    """Let later calls like this one find it by `known`, if it is a step over all keys so far."""
+    last = call.first_position == call.num_keys - call.num_queries
+    if not last or call.dropout or call.key.shape[-1] != call.value.shape[-1]:
+        return
+    step = prepared(call)
+    if step is not None:
+        usual = call.scale == default_scale(call.key.shape[-1])
+        name = _name(call.query, call.key, call.value, None if usual else call.scale)
+        remembered(call.pattern, name, lambda: step)
+
+
+def _name(query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> tuple[Any, ...]:
+    """Return all that a step depends on, beside its pattern."""
+    return "step", query.shape, key.shape, value.shape, query.dtype, query.device, scale
+
+
+def known(
+    query: Tensor, key: Tensor, value: Tensor, pattern: object, scale: Any, positions: Any
+) -> Step | None:
+    """Return the step of a call if it was prepared for an earlier one like it."""
+    made = vars(pattern).get("_made") if isinstance(pattern, Pattern) else None
+    if not made or not query.dtype == key.dtype == value.dtype:
+        return None
+    if positions is not None and not _is_last(positions, query, key):
+        return None
+    step = made.get(_name(query, key, value, scale))
+    if step is None or not query.device == key.device == value.device:
+        return None
+    return None if torch.is_autocast_enabled(query.device.type) else step
+
+
+def _is_last(positions: object, query: Tensor, key: Tensor) -> bool:
+    """Say whether the first query stands where the last query is at the last key."""
+    if type(positions) is not int or not query.dim() == key.dim() == 4:
+        return False
+    return positions == key.shape[2] - query.shape[2]

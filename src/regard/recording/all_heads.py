@@ -1,0 +1,51 @@
+"""The mean of all heads of all calls, from one call after the other.
+
+A model has hundreds of heads, so this takes seconds where a head takes milliseconds. Each function
+is a generator that rests after each call, and returns what was found: whoever runs it can do
+something else meanwhile, or leave it.
+"""
+
+from collections.abc import Generator, Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from regard.recording import lookup, tiles
+from regard.recording.recorded_call import RecordedCall
+from regard.recording.schema import TILE
+
+Found = TypeVar("Found")
+Steps = Generator[None, None, Found]
+"""A computation that rests between its steps."""
+
+
+def tile(calls: Sequence[RecordedCall], level: int, x: int, y: int, pool: str) -> Steps[tiles.Tile]:
+    """Compute a tile; see `Recording.tile`."""
+    total = np.zeros((TILE, TILE))
+    known = np.zeros((TILE, TILE), dtype=bool)
+    for call in calls:
+        found = tiles.tile(call, "mean", level, x, y, pool)
+        known |= ~np.isnan(found)
+        total += call.heads * np.nan_to_num(found)
+        yield
+    mean = total / sum(call.heads for call in calls)
+    return np.where(known, mean, np.nan).astype(np.float32)
+
+
+def top_keys(calls: Sequence[RecordedCall], rows: range, count: int) -> Steps[lookup.Strongest]:
+    """Compute the strongest keys of rows; see `Recording.top_keys`."""
+    total = torch.zeros(len(rows), calls[0].keys)
+    for call in calls:
+        total.add_(lookup.whole_rows(call, "mean", rows), alpha=call.heads)
+        yield
+    return lookup.strongest(total.div_(sum(call.heads for call in calls)), count)
+
+
+def finished(steps: Steps[Found]) -> Found:
+    """Take all steps of a computation at once, and return what it found."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value

@@ -1,0 +1,11 @@
+"""Numbers as text, rounded."""
+
+
+def in_figures(number: float, digits: int = 3) -> str:
+    """Return a number with so many digits after the point. One above 0 is not printed as 0.
+
+    >>> in_figures(0.25), in_figures(0.0), in_figures(2e-9), in_figures(0.004, digits=2)
+    ('0.250', '0.000', '<0.001', '<0.01')
+    """
+    shown = f"{number:.{digits}f}"
+    return f"<{10**-digits:g}" if number > 0.0 and float(shown) == 0.0 else shown

@@ -1,0 +1,158 @@
+"""Reading back what a page holds, so that it shows what was computed or is not made at all."""
+
+import base64
+import zlib
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import pad
+
+from regard.matrix import AttentionMatrix
+from regard.views.page.encoding import FIRST_KEYS, in_steps
+from regard.views.page.strongest import Strongest
+from regard.views.page.texts import Layer
+
+_MOST = 1.001
+"""The largest weight: the log-sum-exp of a kernel in half precision is good to about 1e-4."""
+
+
+def check_edges(
+    blob: str,
+    meant: Sequence[Strongest],
+    layer: Layer,
+    title: str,
+    *,
+    floor: float,
+    weight_bits: int,
+) -> None:
+    """Read the edges of some heads as a browser does, and compare them with what was meant.
+
+    Args:
+        blob: the edges as they are in the page.
+        meant: the strongest keys of these heads.
+        layer: what they are of, or another layer with the same queries and keys.
+        title: what to call it in messages.
+        floor: the smallest weight that is written down.
+        weight_bits: 8 or 16 bits for a weight.
+
+    Raises:
+        RuntimeError: the edges are others.
+        ValueError: a weight is above 1.
+    """
+    data = np.frombuffer(zlib.decompress(base64.b64decode(blob)), dtype=np.uint8)
+    num_queries, num_keys = len(layer.queries.pieces), len(layer.keys.pieces)
+    heads = [
+        (keys, weights)
+        for some in meant
+        for keys, weights in zip(some.keys.numpy(), some.weights.numpy(), strict=True)
+    ]
+    for number, (keys, weights) in enumerate(heads):
+        if float(weights.max(initial=0.0)) > _MOST:
+            raise ValueError(
+                f"a page shows weights from 0 to 1, and {title} has one of {weights.max():.4g}: "
+                "weights that dropout has scaled up are no shares"
+            )
+        if len(keys) != num_queries:
+            _fail(title, f"has {len(keys)} rows of weights for {num_queries} tokens")
+        there = (keys >= 0) & (weights >= floor)
+        counts, found, steps, data = _section(data, num_queries, weight_bits, title)
+        if not np.array_equal(counts, there.sum(axis=1)):
+            _fail(title, f"has other numbers of keys in section {number} than were found")
+        if len(found) and not 0 <= found.min() <= found.max() < num_keys:
+            _fail(title, f"looks at key {found.min()} or {found.max()} of {num_keys}")
+        if not np.array_equal(found, keys.T[there.T]):
+            _fail(title, f"looks at other keys in section {number} than were found")
+        gap = np.abs(steps - in_steps(weights.T[there.T], weight_bits))
+        # Half a step is the rounding; what is less than that is one step, and not 0.
+        if not ((steps > 0) & (gap <= np.where(steps == 1, 1.0, 0.5))).all():
+            _fail(title, f"has other weights in section {number} than were found")
+    if len(data):
+        _fail(title, f"has {len(data)} bytes too many")
+
+
+def _section(
+    data: NDArray[np.uint8], num_queries: int, weight_bits: int, title: str
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.uint8]]:
+    """Read a section as `web/README.md` describes it.
+
+    Returns:
+        How many keys each query has; the keys and the weights, in steps, in the order of the page:
+        by rank, and within a rank by query; and the data behind the section.
+    """
+    counts, planes = data[:num_queries].astype(np.int64), 2 + weight_bits // 8
+    total = int(counts.sum())
+    stop = num_queries + planes * total
+    if len(data) < stop:
+        _fail(title, "is cut short")
+    low, high, *steps = data[num_queries:stop].reshape(planes, total).astype(np.int32)
+    queries = np.nonzero(np.arange(counts.max(initial=0))[:, None] < counts)[1]
+    codes = low + 256 * high
+    back = np.where(codes % 2 == 0, codes // 2, -(codes + 1) // 2)
+    keys = np.where(codes >= 0x10000 - FIRST_KEYS, 0xFFFF - codes, queries - back)
+    weights = steps[0] if weight_bits == 8 else steps[0] + 256 * steps[1]
+    return counts, keys, weights, data[stop:]
+
+
+def check_maps(blob: str, meant: bytes) -> None:
+    """Read the small maps as a browser does, and compare them with what was meant."""
+    if zlib.decompress(base64.b64decode(blob)) != meant:
+        _fail("the small maps", "are others than were drawn")
+
+
+def check_weights(
+    matrices: Sequence[AttentionMatrix],
+    found: Sequence[tuple[Strongest, Strongest]],
+    average: Strongest,
+    titles: Sequence[str],
+) -> None:
+    """Compare the strongest keys of some queries with whole rows of the matrices.
+
+    Args:
+        matrices: [heads, queries, keys] or [queries, keys] each.
+        found: the strongest keys in the heads of each, and in their mean.
+        average: the strongest keys in the mean over all matrices.
+        titles: what to call them in messages.
+
+    Raises:
+        RuntimeError: the strongest keys are others.
+    """
+    num_queries = matrices[0].shape[-2]
+    places = sorted({0, num_queries // 2, num_queries - 1} & set(range(num_queries)))
+    if not places or not matrices[0].shape[-1]:
+        return
+    mean = torch.zeros(1)
+    for matrix, (heads, of_heads), title in zip(matrices, found, titles, strict=True):
+        rows = matrix.rows(places).float().cpu()
+        rows = rows.reshape(-1, *rows.shape[-2:])
+        _compare(rows, heads, places, title)
+        _compare(rows.mean(dim=0, keepdim=True), of_heads, places, f"the mean of {title}")
+        mean = mean + rows.mean(dim=0, keepdim=True) / len(matrices)
+    _compare(mean, average, places, "the mean over all layers")
+
+
+def _compare(
+    rows: Float[Tensor, "some_heads places keys"],
+    found: Strongest,
+    places: list[int],
+    title: str,
+) -> None:
+    keys, weights = found.keys[:, places].long(), found.weights[:, places]
+    there = rows.gather(2, keys.clamp(0, rows.shape[2] - 1)).masked_fill(keys < 0, 0.0)
+    largest = rows.topk(min(keys.shape[2], rows.shape[2]), dim=2).values
+    largest = pad(largest, (0, keys.shape[2] - largest.shape[2]))
+    for expected in (there, largest):
+        # Sums of few and of many rows are rounded otherwise, and a row that is NaN is not shown.
+        if not torch.allclose(weights, expected, rtol=1e-3, atol=1e-5, equal_nan=True):
+            _fail(title, "has other weights than its matrix")
+
+
+def _fail(title: str, fault: str) -> NoReturn:
+    raise RuntimeError(
+        f"the page would show something else than was computed: {title} {fault}. This is a fault "
+        "of Regard; please report it with the code that led here"
+    )
