@@ -64,7 +64,7 @@ def section(results: Mapping[str, Result]) -> str:
         ),
     )
     parts = [
-        f"{TITLE}\n{introduction}",
+        f"{TITLE}\n{introduction.rstrip()}",
         _table(
             ("type", "", "its attention", '"regard"', "remarks"),
             ((one.name, one.verdict, _attention(one), _ours(one), _remarks(one)) for one in ran),
