@@ -7,7 +7,7 @@ from typing import Any
 
 CLASSES = {
     "exact": "every call is what the model itself says",
-    "understood": "every call was checked by Regard; of some the model has no weights to compare with",
+    "understood": "every call was checked by Regard; of some the model returns no weights",
     "heads unknown": "sequences and heads of some calls could not be told apart, which is said",
     "refused": "some calls can't be looked into, which is said with the reason",
     "no attention": "no attention was seen",

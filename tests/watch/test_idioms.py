@@ -216,9 +216,9 @@ def test_what_is_not_followed_is_a_row_with_the_reason(
     understood, lost = seen
     assert not understood.problem
     assert lost.problem == f"a softmax of 2 × 3 × 5 × 7 {why}"
-    with pytest.raises(ValueError, match="several parts|not followed"):
+    with pytest.raises(ValueError, match=r"several parts|not followed"):
         _ = lost.matrix
-    with pytest.raises(RuntimeError, match="call 1 .* was not understood"):
+    with pytest.raises(RuntimeError, match=r"call 1 .* was not understood"):
         seen.verify()
 
 

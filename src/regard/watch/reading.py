@@ -110,10 +110,13 @@ def _shapes(running: Sequence[Frame]) -> list[list[int]]:
     return []
 
 
-def _but_masks(given: Sequence[Sequence[int]], weights: Sequence[int]) -> Sequence[Sequence[int]]:
-    """Return the shapes that are not those of masks and biases, which scores have as well."""
-    others = [one for one in given if len(one) < 4 or [*one[-2:]] != [*weights[-2:]]]
-    return others or given
+def _but_masks(given: Sequence[Sequence[int]], weights: Sequence[int]) -> list[Sequence[int]]:
+    """Return the shapes that are not those of masks and biases, which scores have as well.
+
+    What comes first is no mask, whatever its shape.
+    """
+    later = (one for one in given[1:] if len(one) < 4 or [*one[-2:]] != [*weights[-2:]])
+    return [*given[:1], *later]
 
 
 def _lengths(given: Sequence[Sequence[int]]) -> set[int]:
