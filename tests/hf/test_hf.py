@@ -12,6 +12,7 @@ from transformers import masking_utils
 
 import regard
 import regard.hf
+from regard.hf.attention import attention
 from regard.hf.boolean_mask import PatternMask
 from regard.hf.masks import mask
 from regard.patterns import Pattern
@@ -415,6 +416,43 @@ def test_no_numbers_are_computed_from_masks(compute: Callable[[Tensor, Tensor], 
     )
     with pytest.raises(ValueError, match=rule):
         compute(torch.zeros(1, 2, 5, 5), mask(batch_size=1, q_length=5, kv_length=5))
+
+
+@pytest.mark.parametrize(
+    "lengthen",
+    [
+        # What allows three more keys in numbers hides them in booleans, and the other way round.
+        lambda mask: torch.cat([mask, torch.zeros(1, 1, 5, 3).to(mask.dtype)], dim=-1),
+        lambda mask: torch.cat([mask, torch.full((1, 1, 5, 3), -torch.inf).bool()], dim=-1),
+        lambda mask: torch.cat([mask, mask.new_zeros(1, 1, 5, 3)], dim=-1),
+        lambda mask: torch.nn.functional.pad(mask, (0, 3), value=0.0),
+        lambda mask: torch.nn.functional.pad(mask, (0, 3)),
+        lambda mask: torch.nn.functional.pad(mask[..., :4], (0, 3), value=-1e9),
+    ],
+)
+def test_no_numbers_are_put_beside_masks(lengthen: Callable[[Tensor], Tensor]) -> None:
+    rule = r"^the model puts something beside its mask \(.*attn_implementation=\"eager\"$"
+    with pytest.raises(ValueError, match=rule):
+        lengthen(mask(batch_size=1, q_length=5, kv_length=5))
+
+
+def test_masks_are_put_beside_masks() -> None:
+    made_of = mask(batch_size=1, q_length=5, kv_length=5)
+    dense = made_of.dense()  # pyright: ignore[reportAttributeAccessIssue]
+    longer = torch.cat([made_of.new_ones(1, 1, 5, 3), made_of], dim=-1)
+    assert torch.equal(torch.cat([torch.ones(1, 1, 5, 3).bool(), dense], dim=-1), longer)
+    assert torch.equal(
+        torch.nn.functional.pad(dense, (0, 3), value=True),
+        torch.nn.functional.pad(made_of, (0, 3), value=True),
+    )
+
+
+@pytest.mark.parametrize("name", ["indices", "block_indices"])
+def test_keys_that_the_model_chooses_are_refused(name: str) -> None:
+    query = torch.randn(1, 2, 5, 4)
+    rule = rf"^Linear chooses keys for each query \({name}\) and leaves it to its attention"
+    with pytest.raises(ValueError, match=rule):
+        attention(nn.Linear(1, 1), query, query, query, None, **{name: torch.zeros(1, 5, 2)})
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,24 @@ def by_einsum(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor
     return weights, torch.einsum("...qk,...kd->...qd", weights, value)
 
 
+def with_learned_sharpness(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    # As in Swin v2: what a head has learned is the logarithm.
+    scores = F.normalize(query, dim=-1) @ F.normalize(key, dim=-1).mT
+    weights = (scores * torch.full((1, 1), 0.4).exp()).softmax(dim=-1)
+    return weights, weights @ value
+
+
+def with_weights_as_scores(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    weights = (9 * scores_of(query, key).softmax(dim=-1)).softmax(dim=-1)
+    return weights, weights @ value
+
+
+def viewed_as_a_row(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    weights = scores_of(query, key).softmax(dim=-1)
+    weights = weights.view(1, -1).view(weights.shape)
+    return weights, weights @ value
+
+
 def with_dropout(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     weights = scores_of(query, key).softmax(dim=-1)
     return weights, F.dropout(weights, 0.4, training=True) @ value
@@ -118,6 +136,9 @@ BY_HAND = (
     with_weights_above_one,
     with_a_mask_before,
     with_flat_heads,
+    with_learned_sharpness,
+    with_weights_as_scores,
+    viewed_as_a_row,
 )
 
 
@@ -201,3 +222,52 @@ def test_other_softmaxes_are_not_taken_for_attention(function: Callable[[Tensor]
     model = Kernel(function)
     with pytest.raises(RuntimeError, match="no attention was seen"), regard.watch(model):
         model(numbers(QUERIES, KEYS))
+
+
+def test_views_that_only_dropped_weights_have() -> None:
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        weights = scores_of(query, key)[:1].softmax(dim=-1).expand(query.shape[0], -1, -1, -1)
+        dropped = F.dropout(weights, 0.5)
+        return dropped.view(-1, KEYS).view(weights.shape) @ value
+
+    model, given = Kernel(attention), inputs()
+    torch.manual_seed(4)
+    expected = model(*given)
+    torch.manual_seed(4)
+    with regard.watch(model) as seen:
+        assert torch.equal(model(*given), expected)
+    assert seen[0].problem.endswith("was not followed to a product with values")
+
+
+@pytest.mark.parametrize("decay", [-200.0, -6.0])
+def test_decays_are_not_taken_for_attention(decay: float) -> None:
+    # As in Mamba 2: states are handed on, and what is long ago has faded.
+    def states(x: Tensor) -> Tensor:
+        mixed = x @ x.mT
+        decays = torch.tensor([[0, -torch.inf], [decay, 0]], dtype=x.dtype).exp()
+        return decays @ x + mixed.sum()
+
+    model = Kernel(states)
+    with pytest.raises(RuntimeError, match=r"^no attention was seen"), regard.watch(model):
+        model(numbers(2, 3, 2, 8))
+
+
+class InChunks(nn.Module):
+    """Looks within chunks only, and may have a bias of chunks, as most layers of LongT5."""
+
+    chunk = 4
+
+    def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        chunks = x.unflatten(1, (-1, self.chunk))[:, :, None]
+        scores = chunks @ chunks.mT
+        weights = (scores if bias is None else scores + bias).softmax(dim=-1)
+        return (weights @ chunks).flatten(1, 3)
+
+
+@pytest.mark.parametrize("bias", [None, numbers(1, 1, 1, 4, 4)])
+def test_chunks_are_not_taken_for_the_whole(bias: Tensor | None) -> None:
+    model = InChunks()
+    with regard.watch(model) as seen:
+        model(numbers(2, 20, 8), bias)
+    (call,) = seen
+    assert call.problem.startswith("block-sparse or chunked attention: a softmax has 4 rows")

@@ -18,6 +18,9 @@ from regard.positions.joined import joined
 LAYER_PATTERN = "regard_pattern"
 """The attribute in which a module keeps the pattern of its layer."""
 
+CHOSEN_KEYS = ("indices", "block_indices")
+"""Arguments by which models say which keys each query may look at, beside the mask."""
+
 
 @uncompiled
 def attention(
@@ -63,6 +66,13 @@ def attention(
         )
     if others.get("cache") is not None:
         raise ValueError('attn_implementation="regard" has no paged cache')
+    for name in CHOSEN_KEYS:
+        if others.get(name) is not None:
+            raise ValueError(
+                f"{type(module).__name__} chooses keys for each query ({name}) and leaves it to "
+                'its attention to look at these only, which attn_implementation="regard" does not '
+                'do: load it with attn_implementation="eager"'
+            )
     looks_back = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     pattern, bias, first_query = _meaning(attention_mask, query, key, bool(looks_back))
     if position_bias is not None:

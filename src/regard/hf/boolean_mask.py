@@ -28,6 +28,9 @@ _HARMLESS = {
 }
 """Functions that return numbers, and take none from a mask."""
 
+_ZEROS = {_aten.new_zeros, _aten.zeros_like}
+"""Functions whose result means the same as numbers, but not beside a mask: so it is no mask."""
+
 
 class BooleanMask(Tensor):
     """A boolean mask that no numbers are computed from.
@@ -67,6 +70,12 @@ class BooleanMask(Tensor):
                 f'the model writes to its mask ({func}), of which attn_implementation="regard" '
                 'holds no numbers: load it with attn_implementation="sdpa"'
             )
+        if _adds_numbers(func, args):
+            raise ValueError(
+                f"the model puts something beside its mask ({func}) that was made for numbers, 0 "
+                'where a query may look, so attn_implementation="regard" is not for it; load it '
+                'with attn_implementation="eager"'
+            )
         found = func(*tree_map(_dense, args), **tree_map(_dense, kwargs or {}))
         numbers = isinstance(found, Tensor) and (found.is_floating_point() or found.is_complex())
         if numbers and func.overloadpacket not in _HARMLESS:
@@ -77,6 +86,8 @@ class BooleanMask(Tensor):
             )
         if writes:
             return args[0]
+        if func.overloadpacket in _ZEROS:
+            return found
         writable = target is None or target._writable or not _is_view(func)
 
         def guarded(part: object) -> object:
@@ -148,6 +159,20 @@ def _made(cls: type[Any], shape: Sequence[int], device: torch.device) -> Any:
 
 def _dense(part: object) -> object:
     return part.dense() if isinstance(part, BooleanMask) else part
+
+
+def _adds_numbers(func: Any, args: Any) -> bool:
+    """Say whether a mask is made longer by what may mean its opposite as a boolean.
+
+    Zeros allow a pair in a mask of numbers, and hide it in a boolean one. Parts that were made from
+    masks, as `mask.new_ones` is (not `mask.new_zeros`), and ones behind a mask are surely meant as
+    booleans.
+    """
+    if func.overloadpacket is _aten.cat:
+        return not all(isinstance(part, BooleanMask) for part in args[0])
+    if func.overloadpacket is _aten.constant_pad_nd:
+        return len(args) < 3 or args[2] != 1
+    return False
 
 
 def _writes(func: Any) -> bool:

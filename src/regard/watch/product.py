@@ -30,9 +30,6 @@ _NAMES = ("input", "self", "other", "mat1", "mat2", "batch1", "batch2", "tensor"
 _APART = 1 << 24
 """More keys than any softmax has."""
 
-_ROUNDING = 1e-2
-"""So far from 1 the sum of a row may be, in half precision too."""
-
 
 @dataclass(frozen=True, eq=False)
 class Product:
@@ -52,10 +49,17 @@ class Product:
     dropped: bool
     softmax_shape: Sequence[int] | None = None
 
-    def sums_to_one(self) -> bool:
-        """Say whether each row of the weights sums up to 1, or is zeros."""
+    def is_of_shares(self) -> bool:
+        """Say whether each row of the weights is of shares of 1, or zeros, and not all are whole.
+
+        Decays of state-space layers are exponentials too: 1 for a step itself, and next to nothing
+        for those long ago.
+        """
+        rounding = 2 * self.weights.shape[-1] * torch.finfo(self.weights.dtype).eps
         sums = self.weights.float().sum(dim=-1)
-        return bool((((sums - 1).abs() <= _ROUNDING) | (sums == 0)).all())
+        of_shares = ((sums - 1).abs() <= max(rounding, 1e-5)) | (sums == 0)
+        whole = self.weights.shape[-1] > 1 and (self.weights.amax(dim=-1) == 1).all()
+        return bool(of_shares.all() and not whole)
 
 
 def operands(function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> list[Tensor]:

@@ -54,7 +54,7 @@ def read_axes(product: Product, running: Sequence[Frame], num_heads: int | None)
     """
     weights, value, output = product.weights, product.value, product.output
     given = _shapes(running)
-    lengths = _lengths(given)
+    lengths = _lengths(_but_masks(given, product.weights.shape))
     heads = num_heads or (_num_heads(running[-1].module) if running else None)
     first: Sequence[int] = output.shape[:-2]
     rows = weights.shape[-2]
@@ -108,6 +108,15 @@ def _shapes(running: Sequence[Frame]) -> list[list[int]]:
         if shapes:
             return shapes
     return []
+
+
+def _but_masks(given: Sequence[Sequence[int]], weights: Sequence[int]) -> list[Sequence[int]]:
+    """Return the shapes that are not those of masks and biases, which scores have as well.
+
+    What comes first is no mask, whatever its shape.
+    """
+    later = (one for one in given[1:] if len(one) < 4 or [*one[-2:]] != [*weights[-2:]])
+    return [*given[:1], *later]
 
 
 def _lengths(given: Sequence[Sequence[int]]) -> set[int]:

@@ -105,12 +105,16 @@ class SoftmaxTracker:
         if function in PRODUCTS:
             return self._multiply(function, arguments, options)
         mine = self._weights_in(arguments, options) if self._tracked else []
-        if not mine:
-            result = function(*arguments, **options)
-            if function in BEGINS:
-                self._begin(function, arguments, options, result)
-            return result
-        return self._follow(function, arguments, options, mine)
+        begins = function in BEGINS and (not mine or function not in EXP)
+        if mine and not begins:
+            return self._follow(function, arguments, options, mine)
+        result = function(*arguments, **options)
+        if begins:
+            # What a softmax is taken of are scores, whatever these were made of.
+            for start in {start for _, one in mine for start in one.starts if start.scored}:
+                start.scored, self._running()[-1].scored = False, True
+            self._begin(function, arguments, options, result)
+        return result
 
     def end(self, *, all_of_them: bool) -> None:
         """Tell of softmaxes of which nothing is left, or of all that were not multiplied."""
@@ -214,7 +218,11 @@ class SoftmaxTracker:
         target = arguments[0] if arguments else None
         clean = None
         if any(one.clean is not None for _, one in mine):
-            clean = self._without_dropout(function, arguments, options)
+            try:
+                clean = self._without_dropout(function, arguments, options)
+            except RuntimeError:
+                # They lie in memory otherwise than those that were dropped, and have no such view.
+                return function(*arguments, **options)
         result = function(*arguments, **options)
         if function in IN_PLACE:
             result_is: Any = target
@@ -298,7 +306,7 @@ class SoftmaxTracker:
         if product is None:
             return
         starts = {start for _, weights in mine for start in weights.starts}
-        if all(start.function == "exp" for start in starts) and not product.sums_to_one():
+        if all(start.function == "exp" for start in starts) and not product.is_of_shares():
             return
         count = product.weights.numel()
         before = max(start.followed for start in starts)
@@ -364,7 +372,11 @@ def _moved(
         ):
             # Indices that are tensors.
             return None
-        moved = function(*with_probe, **named)
+        try:
+            moved = function(*with_probe, **named)
+        except RuntimeError:
+            # A view of it that joins the axis of the keys with others.
+            return None
         is_view = not isinstance(moved, Tensor) or moved._is_view() or moved is probe
         return moved if is_view else None
     if not isinstance(result, Tensor):

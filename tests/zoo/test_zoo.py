@@ -1,0 +1,32 @@
+"""A sample of the zoo: what is seen of a type is what the type itself says, or is refused."""
+
+import re
+
+import pytest
+
+from zoo import page
+from zoo.examine import examine
+from zoo.sample import SAMPLE
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_type(name: str) -> None:
+    found = examine(name)
+    assert not found.wrong
+    assert found.verdict == SAMPLE[name]
+    if found.verdict == "refused":
+        assert found.reasons
+
+
+def test_nothing_on_the_page_is_wrong() -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert "| WRONG | 0 |" in text
+    ran = re.search(r"(\d+) of (\d+) types ran", text)
+    assert ran
+    assert int(ran[1]) >= 400
+
+
+def test_the_sample_has_forty_types() -> None:
+    assert len(SAMPLE) == 40
