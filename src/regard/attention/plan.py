@@ -12,6 +12,7 @@ from regard.attention.arguments import autocasts
 from regard.attention.call import Call
 from regard.errors import check_choice
 from regard.patterns.causal import Causal
+from regard.patterns.memory import remembered
 from regard.patterns.pattern import Everyone
 
 LARGEST_MASK = 1 << 26
@@ -144,6 +145,14 @@ def _blocks_pay(call: Call) -> bool:
     """Say whether computing only the blocks that a pattern allows is quicker than all pairs."""
     if call.query.device.type != "cpu":
         return call.num_keys > SHORT and _density(call) <= SPARSE
+    if call.first_position is None or call.bias is not None:
+        return _costs_less(call)
+    shapes = (call.query.shape, call.key.shape, call.value.shape)
+    name = ("pays", call.first_position, *shapes, torch.get_num_threads())
+    return remembered(call.pattern, name, lambda: _costs_less(call))
+
+
+def _costs_less(call: Call) -> bool:
     every = costs.of_all_pairs(call)
     if costs.of_blocks_at_least(call) > every:
         return False

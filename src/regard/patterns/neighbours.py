@@ -63,7 +63,7 @@ class Neighbours(Pattern):
         device = query_positions.device
         nodes = torch.zeros(self.num_nodes + 1, num_keys, dtype=torch.bool, device=device)
         queries, keys = self.edges.to(device).unbind(1)
-        nodes[queries, keys] = True
+        nodes.view(-1)[queries * num_keys + keys] = True
         # The last row is that of positions where no node is.
         known = (query_positions >= 0) & (query_positions < self.num_nodes)
         return nodes[torch.where(known, query_positions, self.num_nodes)][None]

@@ -66,8 +66,8 @@ def read_axes(product: Product, running: Sequence[Frame], num_heads: int | None)
     if given and rows != 1 and rows not in lengths:
         sizes = ", ".join(" × ".join(map(str, one)) for one in given[:3])
         raise InParts(
-            f"block-sparse or chunked attention: a softmax has {rows} rows where the module was "
-            f"given {sizes}"
+            f"block-sparse or chunked attention, or queries of the module's own: a softmax has "
+            f"{rows} rows where the module was given {sizes}"
         )
     parts = [x.expand(*first, *x.shape[-2:]) for x in (weights, value, output)]
     before = product.softmax_shape
