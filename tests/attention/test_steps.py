@@ -1,8 +1,10 @@
 """Steps of a text that is being generated: prepared once a step, right in every one of them."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
 
 import regard
 from regard.attention import step
@@ -104,3 +106,31 @@ def test_gradients_of_a_step() -> None:
     whole = regard.attend(*inputs, pattern=pattern, backend="reference")
     expected = torch.autograd.grad(whole.sum(), inputs)
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("every", [1, 8, 64])
+def test_what_was_prepared_in_inference_mode_serves_training(every: int) -> None:
+    pattern = causal() & columns(every=every) & window(before=300 + every)
+    inputs = layer(1, 1, 320, 2, HEADS)
+    with torch.inference_mode():
+        regard.attend(*inputs, pattern=pattern)
+    inputs = [tensor.requires_grad_() for tensor in inputs]
+    found = torch.autograd.grad(regard.attend(*inputs, pattern=pattern).sum(), inputs)
+    whole = regard.attend(*inputs, pattern=pattern, backend="reference")
+    expected = torch.autograd.grad(whole.sum(), inputs)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("pattern", [causal() & window(before=4), causal() & columns(every=64)])
+def test_a_step_of_tensors_without_numbers(pattern: Pattern) -> None:
+    query, key, value = (tensor.to("meta") for tensor in layer(2, 1, 650, 0, HEADS))
+    for _ in range(2):
+        assert regard.attend(query, key, value, pattern=pattern).shape == query.shape
+
+
+def test_a_step_under_a_mode_is_not_kept() -> None:
+    pattern = causal() & window(before=7)
+    inputs = layer(1, 1, 40, 0, HEADS)
+    with FlopCounterMode(display=False):
+        regard.attend(*inputs, pattern=pattern)
+    assert prepared(pattern, inputs) is None

@@ -73,7 +73,7 @@ def attend(
         if prepared is not None:
             return prepared(query, key, value)
     if not (plain and bias is None and backend in ("auto", "fused")):
-        return uncompiled(_attend)(arguments, False, backend)[0]
+        return _attend_uncompiled(arguments, False, backend)[0]
     return _attend(arguments, False, backend)[0]
 
 
@@ -108,7 +108,7 @@ def attend_with_lse(
     arguments = (query, key, value, pattern, bias, scale, dropout, positions)
     if has_torch_function(arguments[:3]):
         return _overridden(attend_with_lse, arguments, backend)
-    output, lse = uncompiled(_attend)(arguments, True, backend)
+    output, lse = _attend_uncompiled(arguments, True, backend)
     assert lse is not None
     return output, lse
 
@@ -149,3 +149,6 @@ def _overridden(function: Callable[..., Any], arguments: tuple[Any, ...], backen
 
 def _attend(arguments: Any, lse: bool, backend: str) -> tuple[Tensor, Tensor | None]:
     return run(checked_call(*arguments), lse, backend)
+
+
+_attend_uncompiled = uncompiled(_attend)

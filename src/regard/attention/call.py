@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -82,7 +81,7 @@ class Call:
             self.first_position, self.first_position + self.num_queries, device="cpu"
         )
 
-    @cached_property
+    @property
     def simple_pattern(self) -> Pattern:
         """The pattern without the members that make no difference to this call."""
         if isinstance(self.pattern, Everyone) or not self.num_queries or not self.num_keys:

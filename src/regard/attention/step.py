@@ -6,11 +6,11 @@ follows from their shapes and from the pattern alone is therefore kept with the 
 
 from typing import Any, NamedTuple
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from regard.attention.arguments import autocasts
 from regard.attention.call import Call, default_scale
 from regard.patterns import Pattern
 from regard.patterns.causal import Causal
@@ -101,7 +101,7 @@ def known(
     step = made.get(_name(query, key, value, scale))
     if step is None or not query.device == key.device == value.device:
         return None
-    return None if torch.is_autocast_enabled(query.device.type) else step
+    return None if autocasts(query.device) else step
 
 
 def _is_last(positions: object, query: Tensor, key: Tensor) -> bool:

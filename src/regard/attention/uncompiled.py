@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 
@@ -17,10 +17,9 @@ def uncompiled(function: Callable[Parameters, Returned]) -> Callable[Parameters,
     """
 
     @wraps(function)
-    def called(*args: Parameters.args, **options: Parameters.kwargs) -> Returned:
+    def called(*args: Any, **options: Any) -> Any:
         if not torch.compiler.is_compiling():
             return function(*args, **options)
-        disabled = cast(Callable[Parameters, Returned], torch.compiler.disable(function))
-        return disabled(*args, **options)
+        return cast(Callable[..., Any], torch.compiler.disable(function))(*args, **options)
 
-    return called
+    return cast(Callable[Parameters, Returned], called)

@@ -39,13 +39,14 @@ def few(
     name = ("few", first_position, num_queries, num_keys, device)
 
     def make() -> Few:
-        mask = _mask(pattern, first_position, num_queries, num_keys).to(device)
+        mask = _mask(pattern, first_position, num_queries, num_keys)
         seen = mask.flatten(0, 1).any(dim=0).nonzero()
         first, last = (int(seen[0]), int(seen[-1])) if len(seen) else (0, 0)
         apart = 0 < len(seen) * _WORTH_COPYING <= last + 1 - first
         keys = seen.flatten() if apart else slice(first, last + 1)
         mask = mask[..., keys]
-        return Few(keys, None if bool(mask.all()) else mask)
+        there = keys if isinstance(keys, slice) else keys.to(device)
+        return Few(there, None if bool(mask.all()) else mask.to(device))
 
     return remembered(pattern, name, make)
 

@@ -5,6 +5,8 @@ from collections.abc import Callable, Hashable
 from threading import Lock
 from typing import Any, TypeVar
 
+import torch
+
 from regard.patterns.pattern import Pattern
 
 Made = TypeVar("Made")
@@ -26,6 +28,9 @@ def remembered(pattern: Pattern, name: Hashable, make: Callable[[], Made]) -> Ma
         name: tells apart what is made from one pattern.
         make: makes it.
     """
+    if torch._C._len_torch_dispatch_stack():  # pyright: ignore[reportPrivateUsage]
+        # Under a mode, tensors may be fakes, which are of no use to anybody else.
+        return make()
     mine: OrderedDict[Hashable, Any] | None = vars(pattern).get("_made")
     if mine is None:
         mine = OrderedDict()
@@ -36,7 +41,9 @@ def remembered(pattern: Pattern, name: Hashable, make: Callable[[], Made]) -> Ma
         assert mine is not None
     found = mine.get(name, _MISSING)
     if found is _MISSING:
-        found = _shared(pattern, name, make)
+        # Outside of inference mode, so that it can be used where gradients flow.
+        with torch.inference_mode(False):
+            found = _shared(pattern, name, make)
     with _lock:
         _keep(mine, name, found)
     return found
