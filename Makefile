@@ -1,10 +1,11 @@
 # The few verbs people type. They use the environment that is active; only `ci` makes its own.
 
-.PHONY: help check static tests lint types imports web web-check docs test slow fix bench pins ci
+.PHONY: help check static test tests thorough lint types imports web web-check docs fix bench pins ci
 
 help:
 	@echo "make check   lint, types, imports and all tests: what CI checks, in this environment"
 	@echo "make test    the fast tests"
+	@echo "make thorough  all tests, those that run by night included, and laws with many examples"
 	@echo "make web     build the page, the map and the report from web/ into the package"
 	@echo "make docs    build the site of the docs into site/"
 	@echo "make fix     format, and repair what ruff can repair"
@@ -12,13 +13,10 @@ help:
 	@echo "make pins    write down the versions of this environment for CI"
 	@echo "make ci      check from nothing, in new environments, as CI does"
 
-# One after another even under -j: some tests measure time and memory.
-.NOTPARALLEL:
+# The tests build the site of the docs too.
 check: static tests
 
-static: lint types imports web-check docs
-
-tests: test slow
+static: lint types imports web-check
 
 lint:
 	@.ci/step "ruff check" python -m ruff check .
@@ -47,12 +45,18 @@ web-check:
 docs:
 	@NO_MKDOCS_2_WARNING=1 .ci/step "docs" python -m mkdocs build --strict
 
-test:
-	@OMP_NUM_THREADS=1 .ci/step "fast tests" python -m pytest -q -m "not slow" -n auto --dist loadfile --doctest-modules tests src/regard
+# A worker without tests takes half of those that another has left. One thread each: where others
+# compute too, threads wait for each other.
+PYTEST = OMP_NUM_THREADS=1 .ci/step "$@" python -m pytest -q -n auto --dist worksteal
 
-slow:
-	@OMP_NUM_THREADS=1 .ci/step "slow tests" python -m pytest -q -m "slow and not alone" -n auto --dist loadfile --durations 25
-	@.ci/step "slow tests that run alone" python -m pytest -q -m alone --durations 10
+test:
+	@$(PYTEST) -m "not slow and not thorough"
+
+tests:
+	@$(PYTEST) -m "not thorough" --durations 25
+
+thorough:
+	@HYPOTHESIS_PROFILE=thorough $(PYTEST) --durations 50
 
 fix:
 	npm --prefix web run fix

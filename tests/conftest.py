@@ -4,6 +4,7 @@
 in every run; chosen by itself where ``CI`` is set) or ``thorough``.
 """
 
+import gc
 import inspect
 import os
 import subprocess
@@ -14,10 +15,21 @@ from typing import Any, get_args
 import jaxtyping
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from jaxtyping import config
 
-settings.register_profile("default", deadline=None, max_examples=50)
+from tests.elsewhere import Elsewhere, other_process
+
+# Until all tests are collected, after which what is there then is left alone.
+gc.disable()
+
+settings.register_profile(
+    "default",
+    deadline=None,
+    max_examples=20,
+    # A busy machine is no fault of a law.
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000)
 settings.load_profile(
@@ -52,6 +64,18 @@ def _is_shape(annotation: Any) -> bool:
 _jaxtyped, jaxtyping.jaxtyped = jaxtyping.jaxtyped, _shapes_checked
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what takes long first, so that at the end all workers have something to do."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from going through all modules and tests again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """Compute in one thread: on tensors as small as ours, several take three times as long."""
@@ -83,6 +107,13 @@ def run_python() -> Callable[..., str]:
         return finished.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def elsewhere() -> Iterator[Elsewhere]:
+    """Call functions in a process of their own, where torch.compile sees what users have."""
+    with other_process() as call:
+        yield call
 
 
 @pytest.fixture(scope="module")

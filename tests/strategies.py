@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 
 import torch
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from regard.patterns import (
@@ -20,6 +21,9 @@ from regard.patterns import (
     strided,
     window,
 )
+
+fewer = settings(max_examples=max(1, settings.default.max_examples // 3))
+"""For laws whose examples are one for several checks, or take long: a third of what others try."""
 
 SEEDS = st.integers(0, 2**16)
 """What is large is drawn by its seed: hypothesis has only so much room for an example."""

@@ -1,14 +1,22 @@
-"""Every example in the documentation gives what is printed."""
+"""Every example in the documentation and in docstrings gives what is printed."""
 
+import ast
 import doctest
+import importlib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
 
 
-PAGES = [page for page in sorted(ROOT.glob("docs/**/*.md")) if ">>> " in page.read_text("utf-8")]
+def with_examples(pattern: str) -> list[Path]:
+    return [path for path in sorted(ROOT.glob(pattern)) if ">>> " in path.read_text("utf-8")]
+
+
+PAGES = with_examples("docs/**/*.md")
+MODULES = with_examples("src/regard/**/*.py")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -18,5 +26,22 @@ def test_page(page: Path) -> None:
     assert found.failed == 0
 
 
-def test_pages_are_found() -> None:
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_module(path: Path) -> None:
+    """Docstrings are read from the file: doctest passes over functions whose shapes are checked."""
+    name = ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+    module = importlib.import_module(name)
+    text = path.read_text("utf-8")
+    parser, runner = doctest.DocTestParser(), doctest.DocTestRunner()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            words = ast.get_docstring(node) or ""
+            line = getattr(node, "lineno", 1)
+            runner.run(parser.get_doctest(words, dict(vars(module)), name, str(path), line))
+    assert runner.tries == text.count(">>> ")
+    assert runner.failures == 0
+
+
+def test_pages_and_modules_are_found() -> None:
     assert PAGES
+    assert MODULES

@@ -7,8 +7,6 @@ import pkgutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 import regard
 
 OPTIONAL = (
@@ -81,17 +79,12 @@ def test_nothing_loads_symbolic_shapes(run_python: Callable[..., str]) -> None:
     assert run_python("-c", LIST_SYMBOLIC).strip() == "False"
 
 
-@pytest.mark.slow
-@pytest.mark.alone
 def test_import_takes_little_longer_than_torch(run_python: Callable[..., str]) -> None:
     # As pip leaves it: even where Python is told not to write bytecode.
     compileall.compile_dir(Path(regard.__file__).parent, quiet=1)
-    runs = [run_python("-c", TIME_IMPORTS).split() for _ in range(5)]
-    torch_seconds = min(float(run[0]) for run in runs)
-    regard_seconds = min(float(run[1]) for run in runs)
-    assert regard_seconds <= 0.3, (
-        f"import regard took {regard_seconds:.2f} s after import torch ({torch_seconds:.2f} s)"
-    )
+    runs = [[*map(float, run_python("-c", TIME_IMPORTS).split())] for _ in range(3)]
+    torch_seconds, regard_seconds = map(min, zip(*runs, strict=True))
+    assert regard_seconds <= torch_seconds / 4
 
 
 def test_all_of_it_can_be_completed() -> None:

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,24 @@ def small_model(folder: Path, kind: str = "encoder") -> Path:
 def exact(folder: Path) -> Loader:
     """Return how to load a model in float64."""
     return pretrained(str(folder), dtype=torch.float64)
+
+
+def held(loader: Loader, out: Path, shards: int) -> Loader:
+    """Return a loader whose model counts no more once so many shards are done, until it may.
+
+    It may as soon as there is a file `go` beside them.
+    """
+
+    def model() -> Any:
+        def wait(*_: object) -> None:
+            while len([*out.glob("shards/*.npz")]) >= shards and not (out / "go").exists():
+                time.sleep(0.01)
+
+        made = loader.model()
+        made.register_forward_pre_hook(wait)
+        return made
+
+    return replace(loader, model=model)
 
 
 def sentences(count: int) -> list[str]:

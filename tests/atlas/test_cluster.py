@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,10 @@ from regard.atlas import Atlas, Loader, survey
 from regard.atlas.cluster import counted_on_ray
 from regard.atlas.preparing import Settings
 from regard.atlas.tally import Tally
-from tests.atlas.surveying import assert_alike, many_files, mixed_corpus
+from tests.atlas.surveying import assert_alike, held, many_files, mixed_corpus
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.alone,
     pytest.mark.usefixtures("one_thread", "quiet_transformers"),
     # Ray Data sets what it deprecates itself.
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
@@ -32,6 +32,7 @@ pytestmark = [
 ]
 
 FILES = 24
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +49,18 @@ def here(corpus: Path, loader: Loader, tmp_path_factory: pytest.TempPathFactory)
 
 DRIVER = """
 import sys
+from pathlib import Path
 
 import torch
 
 from regard.atlas import pretrained, survey
+from tests.atlas.surveying import held
 
 if __name__ == "__main__":
-    source, out, model, shards, *address = sys.argv[1:]
+    source, out, model, shards, most, *address = sys.argv[1:]
     loader = pretrained(model, dtype=torch.float64)
+    if int(most):
+        loader = held(loader, Path(out), int(most))
     where = {"address": address[0]} if address else {"workers": 2}
     survey(source, out, loader, length=64, shards=int(shards), progress=False, **where)
     import ray
@@ -70,12 +75,14 @@ def drive(model: Path, tmp_path: Path) -> Iterator[Callable[..., subprocess.Pope
     script = tmp_path / "driver.py"
     script.write_text(DRIVER, encoding="utf-8")
 
-    def start(corpus: Path, out: Path, *address: str, shards: int = FILES) -> Any:
+    def start(corpus: Path, out: Path, *address: str, shards: int = FILES, most: int = 0) -> Any:
         # With a relative path to the model, which means nothing to workers elsewhere.
-        arguments = [str(script), str(corpus), str(out), model.name, str(shards), *address]
-        environment = os.environ | {"RAY_ADDRESS": ""} if not address else os.environ
+        arguments = [script, corpus, out, model.name, shards, most, *address]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        if not address:
+            environment["RAY_ADDRESS"] = ""
         process = subprocess.Popen(
-            [sys.executable, *arguments],
+            [sys.executable, *map(str, arguments)],
             cwd=model.parent,
             env=environment,
             stdout=subprocess.PIPE,
@@ -106,7 +113,7 @@ def parts_of(out: Path) -> list[Path]:
     return sorted((out / "shards").glob("*.npz"))
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = 300.0) -> Any:
     """Return what a condition says once it is true of it."""
     end = time.monotonic() + seconds
     while not (found := condition()):
@@ -127,6 +134,14 @@ def actors(below: int) -> list[psutil.Process]:
     return found
 
 
+def name_of(process: psutil.Process) -> str:
+    """Return the name of a process, "" if it is gone."""
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
+
+
 def of_ours(warned: str) -> list[str]:
     """Return what is told but for one thing that Ray's core says to everyone who uses Ray Data.
 
@@ -141,7 +156,7 @@ def test_a_cluster_is_started_and_ended_in_silence(
 ) -> None:
     corpus = mixed_corpus(tmp_path / "corpus")
     process = drive(corpus, tmp_path / "ray.atlas", shards=5)
-    printed, warned = process.communicate(timeout=240)
+    printed, warned = process.communicate(timeout=600)
     assert process.returncode == 0, warned
     assert (printed, of_ours(warned)) == ("", [])
     alone = survey(corpus, tmp_path / "here.atlas", loader, length=64, shards=1)
@@ -157,16 +172,16 @@ def test_a_killed_driver_is_started_again_and_goes_on(
     tmp_path: Path,
 ) -> None:
     out = tmp_path / "a.atlas"
-    process = drive(corpus, out)
+    process = drive(corpus, out, most=4)
     wait_for(lambda: len(parts_of(out)) >= 4)
     below = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGKILL)
     process.wait()
     # Those that work follow the driver. Some that tend them may stay for a while.
-    _, alive = psutil.wait_procs(below, timeout=10)
-    for left in alive:
-        assert "_Count" not in left.name()
-        left.kill()
+    wait_for(lambda: not any("_Count" in name_of(left) for left in below))
+    for left in below:
+        with suppress(psutil.NoSuchProcess):
+            left.kill()
     parts = parts_of(out)
     assert 4 <= len(parts) < FILES
     # What is taken as it is shows what is not counted again.
@@ -208,7 +223,7 @@ def test_a_cluster_is_found_by_its_address(
     import ray
 
     process = drive(corpus, tmp_path / "a.atlas", own_cluster, shards=3)
-    printed, warned = process.communicate(timeout=240)
+    printed, warned = process.communicate(timeout=600)
     assert process.returncode == 0, warned
     assert (printed, of_ours(warned)) == ("", [])
     assert_alike(Atlas(tmp_path / "a.atlas"), here)
@@ -220,20 +235,26 @@ def test_a_killed_worker_loses_nothing(
     own_cluster: str, corpus: Path, loader: Loader, here: Atlas, tmp_path: Path
 ) -> None:
     out = tmp_path / "a.atlas"
-    killed: list[int] = []
+    killed: set[int] = set()
+
+    def living() -> list[psutil.Process]:
+        # One that was killed may be seen for a while.
+        return [actor for actor in actors(os.getpid()) if actor.pid not in killed]
 
     def kill() -> None:
         for enough in (2, 6):
             wait_for(lambda: len(parts_of(out)) >= enough)  # noqa: B023
-            for process in actors(os.getpid()):
-                killed.append(process.pid)
+            for process in wait_for(living):
+                killed.add(process.pid)
                 process.send_signal(signal.SIGKILL)
+        (out / "go").touch()
 
     killer = threading.Thread(target=kill)
     killer.start()
-    found = survey(corpus, out, loader, length=64, shards=FILES, workers=1)
+    found = survey(corpus, out, held(loader, out, 6), length=64, shards=FILES, workers=1)
     killer.join()
-    assert len(set(killed)) >= 2
+    assert len(killed) >= 2
+    (out / "go").unlink()
     assert_alike(found, here)
 
 

@@ -217,10 +217,9 @@ class TestAddress:
         cell(page, 1).click()
         page.get_by_label("Colour by").select_option("previous")
         page.locator(".chip", has_text="sink").click()
-        page.wait_for_timeout(400)
-        found = page.evaluate("location.hash")
-        assert found == "#measure=previous&head=0.1&label=sink"
-        again = open_report(small, found)
+        address = "#measure=previous&head=0.1&label=sink"
+        page.wait_for_function("address => location.hash === address", arg=address)
+        again = open_report(small, address)
         assert chosen(again) == "Layer 0, head 1"
         assert again.get_by_label("Colour by").input_value() == "previous"
         assert again.locator(".atlas-cell.faded").count() == 5
@@ -257,7 +256,7 @@ class TestLayout:
         html = small if size == (2, 3) else of_size(*size)
         screen = PHONE if width == 360 else {"viewport": {"width": width, "height": 900}}
         page = open_report(html, "#head=0.1" if size == (2, 3) else "#head=1.0", **screen)
-        page.wait_for_timeout(100)
+        page.evaluate("document.fonts.ready")
         assert page.evaluate(TEXT_FAULTS) == []
 
     @pytest.mark.parametrize("size", [(6, 12), (30, 9), (48, 25)])

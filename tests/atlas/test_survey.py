@@ -226,11 +226,10 @@ def test_wrong_arguments_are_refused(
 def test_how_the_work_is_cut_changes_nothing_of_a_real_model(tmp_path: Path) -> None:
     corpus = mixed_corpus(tmp_path / "corpus")
     loader = exact(minilm())
-    one, two, five = (
+    one, five = (
         survey(corpus, tmp_path / f"{shards}.atlas", loader, shards=shards, batch_size=batch_size)
-        for shards, batch_size in ((1, 32), (2, 5), (5, 1))
+        for shards, batch_size in ((1, 32), (5, 3))
     )
-    assert_alike(two, one)
     assert_alike(five, one)
 
 

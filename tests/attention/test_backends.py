@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies
+from hypothesis import given, strategies
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -20,6 +20,7 @@ from regard.positions import Bias, alibi
 from tests.attention.backends import BACKENDS, DTYPES, SPARSE, bias_named, check
 from tests.attention.cases import DEVICES, Case, case_of, cases, results
 from tests.attention.rounding import allowances, assert_close
+from tests.strategies import fewer
 
 ADDED = ("none", "alibi", "relative", "tensor")
 """The biases that "fused" takes."""
@@ -43,20 +44,19 @@ def exact_on(device: str) -> torch.dtype:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@settings(max_examples=15)
+@fewer
 @given(strategies.data())
 def test_blocks_in_lower_precision(dtype: torch.dtype, data: strategies.DataObject) -> None:
     check(data.draw(cases(dtype=dtype)), "blocks")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@settings(max_examples=15)
+@fewer
 @given(strategies.data())
 def test_fused_in_lower_precision(dtype: torch.dtype, data: strategies.DataObject) -> None:
     check(data.draw(cases(dtype=dtype, biased=ADDED)), "fused")
 
 
-@settings(max_examples=30)
 @given(cases(), strategies.integers(1, 50), strategies.integers(1, 50), strategies.booleans())
 def test_blocks_of_any_size(case: Case, forward: int, backward: int, chunked: bool) -> None:
     """However a sequence is cut, nothing changes beyond rounding."""

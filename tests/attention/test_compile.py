@@ -1,11 +1,5 @@
-"""Modules that call `attend` go through `torch.compile`.
+"""Modules that call `attend` go through `torch.compile`."""
 
-Each case runs this file in a process of its own: the checks of shapes that the tests switch on wrap
-every function, and torch.compile can't see through them.
-"""
-
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +8,7 @@ from torch import Tensor, nn
 
 import regard
 from regard.positions import alibi
+from tests.elsewhere import Elsewhere
 
 BATCH, LENGTH, HEADS, DIM = 2, 67, 3, 8
 
@@ -70,9 +65,5 @@ def compare(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*WHOLE, *BROKEN])
-def test_compiled_layers_give_the_same(name: str, run_python: Callable[..., str]) -> None:
-    run_python(__file__, name)
-
-
-if __name__ == "__main__":
-    compare(sys.argv[1])
+def test_compiled_layers_give_the_same(name: str, elsewhere: Elsewhere) -> None:
+    elsewhere(compare, name)

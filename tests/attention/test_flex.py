@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from jaxtyping import config
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
@@ -22,6 +22,7 @@ from regard.patterns.pattern import Everyone
 from regard.positions import alibi, softcap
 from tests.attention.cases import Case, case_of, cases, relative, results
 from tests.attention.rounding import allowances, assert_close
+from tests.strategies import fewer
 
 DOCUMENTS = documents(torch.arange(3 * 131).view(3, 131) // torch.tensor([[17], [40], [1000]]))
 
@@ -57,7 +58,7 @@ def has_neighbours(pattern: Pattern | None) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@settings(max_examples=20)
+@fewer
 @given(cases())
 def test_lowered_without_being_compiled(case: Case) -> None:
     assume(not has_neighbours(case.pattern))
@@ -102,7 +103,6 @@ def test_one_pattern_after_another() -> None:
             check(case_of(**shapes, pattern=pattern, where=where, bias=bias))
 
 
-@settings(max_examples=30)
 @example(case_of(batch=1, heads=1, queries=131, pattern=prefix(5)))
 @given(cases(biased=("none",), lengths=(1, 37, 128, 131, 263)))
 def test_block_mask_holds_what_the_pattern_allows(case: Case) -> None:

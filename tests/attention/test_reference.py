@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from torch import Tensor
 
 import regard
@@ -14,6 +14,7 @@ from regard.patterns import Pattern, everyone
 from regard.positions import Bias, alibi, softcap
 from tests.attention.cases import Case, case_of, cases, results
 from tests.attention.rounding import allowances, assert_close
+from tests.strategies import fewer
 
 SMALL = (1, 2, 3, 5)
 
@@ -71,7 +72,7 @@ def check(case: Case) -> None:
     assert_close({name: found[name] for name in exact}, exact, allowed)
 
 
-@settings(max_examples=25)
+@fewer
 @given(cases(lengths=SMALL))
 def test_equals_loops_over_numbers(case: Case) -> None:
     check(case)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -14,6 +14,7 @@ from regard.layers import KeyValueCache, MultiHeadAttention
 from regard.patterns import Pattern, causal, columns, padding, window
 from regard.positions import Relative, Rotary, alibi, softcap
 from tests.layers.rounding import assert_close, normal, shuffle, with_gradients
+from tests.strategies import fewer
 
 BATCH, HEADS, KEY_DIM, VALUE_DIM, MODEL_DIM, LONGEST = 2, 6, 4, 3, 7, 13
 TERMS = 2 * MODEL_DIM + KEY_DIM + 2 * LONGEST + HEADS * VALUE_DIM + BATCH * LONGEST
@@ -95,7 +96,7 @@ def test_pieces_are_the_whole(options: dict[str, Any], sizes: list[int]) -> None
     assert len(cache) == sum(sizes)
 
 
-@settings(max_examples=25)
+@fewer
 @given(LAYERS, PIECES)
 def test_gradients_of_pieces_are_those_of_the_whole(
     options: dict[str, Any], sizes: list[int]
@@ -149,7 +150,7 @@ def test_many_tokens_one_by_one() -> None:
         assert_close({"output": found}, {"output": layer(x)}, terms=TERMS + 3 * 131)
 
 
-@settings(max_examples=25)
+@fewer
 @given(LAYERS, PIECES)
 def test_left_padding_in_pieces(options: dict[str, Any], sizes: list[int]) -> None:
     layer = layer_of(**options)
@@ -159,7 +160,7 @@ def test_left_padding_in_pieces(options: dict[str, Any], sizes: list[int]) -> No
         assert_close({"output": found}, {"output": layer(x, pattern=pattern)}, terms=TERMS)
 
 
-@settings(max_examples=25)
+@fewer
 @given(LAYERS, PIECES, st.integers(0, 4))
 def test_the_matrix_of_a_piece_is_rows_of_the_whole(
     options: dict[str, Any], sizes: list[int], size: int
@@ -186,7 +187,7 @@ def test_looking_at_the_matrix_leaves_the_cache_as_it_is() -> None:
         assert torch.equal(layer(x[:, 5:], cache=cache), layer(x[:, 5:], cache=untouched))
 
 
-@settings(max_examples=25)
+@fewer
 @given(LAYERS, PIECES, st.data())
 def test_what_is_forgotten_leaves_no_trace(
     options: dict[str, Any], sizes: list[int], data: st.DataObject

@@ -4,7 +4,6 @@
 """
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from regard.layers import MultiHeadAttention
 from regard.patterns import causal
 from regard.positions import Bias, Relative, Rotary, alibi, softcap
 from regard.positions import given as given_bias
+from tests.elsewhere import Elsewhere
 from tests.layers.multi_head import (
     BATCH,
     CONTEXT_DIM,
@@ -238,7 +238,5 @@ def compare_compiled() -> None:
 
 
 @pytest.mark.slow
-def test_compiled_it_gives_the_same(run_python: Callable[..., str]) -> None:
-    # In a process of its own: torch.compile can't see through the checks of shapes.
-    program = "from tests.layers.test_multi_head_attention import *; compare_compiled()"
-    run_python("-c", program)
+def test_compiled_it_gives_the_same(elsewhere: Elsewhere) -> None:
+    elsewhere(compare_compiled)

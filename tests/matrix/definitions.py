@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import settings
 from torch import Tensor
 
 from regard.matrix import (
@@ -272,9 +271,6 @@ CHECKS: dict[str, tuple[Callable[[Known], Any], Callable[[Any, Known], None]]] =
     "Hits": (lambda known: Hits(TARGETS), check_hits),
 }
 """By name, what makes a reduction for a matrix, and what checks its result."""
-
-fewer = settings(max_examples=max(1, settings.default.max_examples // 3))
-"""Each example of these tests is one for all reductions, or is tried with each of them."""
 
 each_reduction = pytest.mark.parametrize("name", CHECKS)
 

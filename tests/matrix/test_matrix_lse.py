@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies
+from hypothesis import given, strategies
 
 from regard import AttentionMatrix, causal
 from tests.attention.cases import case_of, lse_dtype
@@ -18,10 +18,11 @@ from tests.matrix.cases import (
     matrix_of,
 )
 from tests.matrix.expected import DTYPES, indices
+from tests.strategies import fewer
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@settings(max_examples=15)
+@fewer
 @given(strategies.data())
 def test_lse(dtype: torch.dtype, data: strategies.DataObject) -> None:
     case, sinks = data.draw(matrix_cases(dtype=dtype))

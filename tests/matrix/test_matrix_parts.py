@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies
+from hypothesis import given, strategies
 from torch import Tensor
 
 from regard import AttentionMatrix, causal, strided, window
@@ -14,9 +14,9 @@ from regard.positions import alibi
 from tests.attention.cases import case_of
 from tests.matrix.cases import allowance, assert_within, dense_weights, matrix_cases, matrix_of
 from tests.matrix.expected import SHORT, check_part, indices
+from tests.strategies import fewer
 
 
-@settings(max_examples=50)
 @given(strategies.data())
 def test_every_part_is_that_part_of_all(data: strategies.DataObject) -> None:
     case, sinks = data.draw(matrix_cases(lengths=SHORT))
@@ -92,7 +92,7 @@ def test_columns(listed: Any, kind: Callable[..., Any], where: Any) -> None:
     assert_within(found, exact[..., places], allowed[..., places])
 
 
-@settings(max_examples=25)
+@fewer
 @given(strategies.data())
 def test_rows_and_columns_of_any_matrix(data: strategies.DataObject) -> None:
     case, sinks = data.draw(matrix_cases(lengths=SHORT))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from torch import Tensor
 
 import regard
@@ -13,6 +13,7 @@ from regard.positions import softcap
 from tests.attention.cases import Case, case_of
 from tests.matrix.cases import assert_within, dense_weights, matrix_cases, matrix_of, tolerance
 from tests.matrix.expected import normal, product_allowance
+from tests.strategies import fewer
 
 LOOKS: dict[str, Any] = {
     "all": (),
@@ -80,7 +81,7 @@ def test_products_with_vectors(look: str, dtype: torch.dtype) -> None:
         assert_within(found, vectors.double() @ exact, allowed)
 
 
-@settings(max_examples=25)
+@fewer
 @given(matrix_cases())
 def test_products_of_any_matrix(drawn: tuple[Case, Tensor | None]) -> None:
     case, sinks = drawn

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies
+from hypothesis import given, strategies
 from torch import Tensor
 
 import regard
@@ -32,6 +32,7 @@ from tests.matrix.expected import (
     normal,
     product_allowance,
 )
+from tests.strategies import fewer
 
 # All weights
 
@@ -52,7 +53,7 @@ def test_an_array_is_dense() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@settings(max_examples=15)
+@fewer
 @given(strategies.data())
 def test_dense_with_the_log_sum_exp_of_attend(
     dtype: torch.dtype, data: strategies.DataObject
@@ -137,7 +138,7 @@ def test_what_a_matrix_says_of_itself() -> None:
 # Weights that are known
 
 
-@settings(max_examples=25)
+@fewer
 @given(strategies.data())
 def test_from_weights(data: strategies.DataObject) -> None:
     case, _ = data.draw(matrix_cases(lengths=SHORT, biased=("none",), sunk=False))

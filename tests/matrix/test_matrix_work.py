@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies
+from hypothesis import given, strategies
 from torch import Tensor
 
 from regard import AttentionMatrix, causal, window
@@ -22,6 +22,7 @@ from tests.matrix.cases import (
     tolerance,
 )
 from tests.matrix.expected import product_allowance
+from tests.strategies import fewer
 
 CHUNKS = (64, 64 * 7, 64 * 101)
 """Pairs of a chunk, in place of many more."""
@@ -101,7 +102,7 @@ def test_the_log_sum_exp_is_computed_once() -> None:
     assert asked.pairs == 2 * 3 * 37 * 37
 
 
-@settings(max_examples=15)
+@fewer
 @given(strategies.data())
 def test_how_it_is_cut_does_not_matter(data: strategies.DataObject) -> None:
     case, sinks = data.draw(matrix_cases())

@@ -11,8 +11,9 @@ from regard.matrix.tiles import tiles
 from regard.patterns import Pattern, causal, everyone, strided, window
 from tests.attention.cases import Case, case_of
 from tests.matrix.cases import matrix_of
-from tests.matrix.definitions import COUNT, check_all, check_part, each_reduction, fewer
+from tests.matrix.definitions import COUNT, check_all, check_part, each_reduction
 from tests.matrix.known import DTYPES, known_of, matrices
+from tests.strategies import fewer
 
 LONG = (257, 401)
 """Lengths at which the strongest keys are searched for in groups of 64: above 64 · 2 · COUNT."""

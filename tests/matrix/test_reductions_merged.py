@@ -27,8 +27,9 @@ from regard.matrix import tiles as tiling
 from regard.patterns import causal, strided
 from tests.attention.cases import Case, case_of
 from tests.matrix.cases import matrix_of
-from tests.matrix.definitions import CHECKS, TARGETS, check_all, fewer, groups, small_tiles
+from tests.matrix.definitions import CHECKS, TARGETS, check_all, groups, small_tiles
 from tests.matrix.known import Known, known_of, matrices
+from tests.strategies import fewer
 
 
 @fewer

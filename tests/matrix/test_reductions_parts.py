@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from regard.patterns import Pattern, causal, padding, strided
 from tests.attention.cases import case_of
 from tests.matrix.cases import matrix_of
-from tests.matrix.definitions import check_all, check_part, each_reduction, fewer
+from tests.matrix.definitions import check_all, check_part, each_reduction
 from tests.matrix.known import known_of, matrices
+from tests.strategies import fewer
 
 VIEWS: dict[str, tuple[tuple[Any, ...], tuple[slice, ...], tuple[str, ...]]] = {
     "[0, 3]": (

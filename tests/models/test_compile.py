@@ -1,17 +1,12 @@
-"""Whole models go through `torch.compile`.
+"""Whole models go through `torch.compile`."""
 
-Each case runs this file in a process of its own: the checks of shapes that the tests switch on wrap
-every function, and torch.compile can't see through them.
-"""
-
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 from regard.models import TextDecoder
+from tests.elsewhere import Elsewhere
 
 VOCABULARY, LENGTH = 37, 13
 
@@ -42,9 +37,5 @@ def compare(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_a_compiled_decoder_gives_the_same(name: str, run_python: Callable[..., str]) -> None:
-    run_python(__file__, name)
-
-
-if __name__ == "__main__":
-    compare(sys.argv[1])
+def test_a_compiled_decoder_gives_the_same(name: str, elsewhere: Elsewhere) -> None:
+    elsewhere(compare, name)

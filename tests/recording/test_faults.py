@@ -1,12 +1,7 @@
 """Recordings that are damaged, incomplete or of another time, and runs that are killed."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +11,7 @@ import torch
 from regard import AttentionMatrix, causal
 from regard.recording import RecordingError, open, save
 from tests.recording.conftest import Made, tokens_of
+from tests.recording.killing import record
 
 
 @pytest.fixture
@@ -162,21 +158,6 @@ def test_a_missing_array(copy: Path) -> None:
         open(copy)
 
 
-MAKE = """
-import sys
-import torch
-from regard import AttentionMatrix, causal
-from regard.recording import save
-torch.set_num_threads(1)
-torch.manual_seed(0)
-x = torch.randn(1, 2, 700, 16)
-calls = [AttentionMatrix(x * (1 + layer), x, pattern=causal()) for layer in range(4)]
-print("ready", flush=True)
-save(calls, sys.argv[1], tokens=["a"] * 700)
-print("done", flush=True)
-"""
-
-
 @pytest.mark.usefixtures("unchecked")
 def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -221,40 +202,23 @@ def test_an_interrupted_run_of_something_else_is_not_taken_over(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_killed_at_ten_moments(tmp_path: Path) -> None:
-    script = tmp_path / "make.py"
-    script.write_text(MAKE)
-    command = [sys.executable, str(script)]
-    whole = tmp_path / "whole.regard"
-    started = time.monotonic()
-    with subprocess.Popen([*command, str(whole)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        ready = time.monotonic()
-        process.wait(timeout=300)
-    takes = time.monotonic() - ready
-    assert started < ready
-    wanted = [call.matrix[0].lse for call in open(whole)]
-    path = tmp_path / "killed.regard"
-    partial = tmp_path / "killed.regard.partial"
-    states: set[str] = set()
-    for moment in range(10):
-        with subprocess.Popen([*command, str(path)], stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            time.sleep(takes * (moment + 0.5) / 10 * 0.3)
-            os.kill(process.pid, signal.SIGKILL)
-        if path.exists():
-            states.add("whole")
-            break
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("moments", [10, pytest.param(0, id="all", marks=pytest.mark.thorough)])
+def test_killed_at_some_moments(
+    moments: int, run_python: Callable[..., str], tmp_path: Path
+) -> None:
+    killed = json.loads(run_python("-m", "tests.recording.killing", str(tmp_path), str(moments)))
+    assert len(killed) >= 10
+    wanted = [call.matrix[0].lse for call in open(tmp_path / "whole.regard")]
+    begun = 0
+    for moment in killed:
+        path, partial = tmp_path / f"{moment}.regard", tmp_path / f"{moment}.regard.partial"
         # Nothing, or something that says that it is incomplete.
         with pytest.raises(RecordingError, match=r"is not there|is incomplete"):
             open(path)
-        states.add("incomplete" if partial.exists() else "nothing")
-    assert "incomplete" in states
-    if not path.exists():
-        done = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-    found = [call.matrix[0].lse for call in open(path)]
-    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
-    assert not partial.exists()
+        begun += partial.exists()
+        record(path)
+        assert not partial.exists()
+        found = [call.matrix[0].lse for call in open(path)]
+        assert all(map(torch.equal, found, wanted))
+    assert begun >= len(killed) - 2

@@ -20,6 +20,9 @@ from regard.server.serve import Server, link, listening
 from regard.server.service import Service
 from regard.server.work import Work
 
+PATIENCE = 120.0
+"""Seconds after which something never comes, however busy the machine is."""
+
 VIEWER = {
     "index.html": b"<!doctype html><title>map</title>",
     "map.js": b"1;",
@@ -83,12 +86,12 @@ class Running:
         waiting = asyncio.run_coroutine_threadsafe(
             self.work.result(object(), compute, never), self.loop
         )
-        assert begun.wait(10)
+        assert begun.wait(PATIENCE)
         try:
             yield
         finally:
             release.set()
-            waiting.result(10)
+            waiting.result(PATIENCE)
 
 
 @contextmanager
@@ -108,11 +111,11 @@ def served(*recordings: Recording, **options: Any) -> Generator[Running]:
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
-        assert ready.wait(30)
+        assert ready.wait(PATIENCE)
         url = link("127.0.0.1", listener.getsockname()[1]).rstrip("/")
-        with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
+        with httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False) as client:
             yield Running(url, client, made, loops[0])
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(PATIENCE)
         assert not thread.is_alive()

@@ -8,7 +8,7 @@ import pytest
 from tests.server.made import Made
 from tests.server.viewing import DEEP, Viewing, shown
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("one_thread")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 

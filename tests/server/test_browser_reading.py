@@ -15,7 +15,7 @@ from tests.server.made import HOSTILE, Made, pooled
 from tests.server.running import served
 from tests.server.viewing import DEEP, Viewing, files_served, shown
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("one_thread")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 
 def test_the_first_picture(viewing: Viewing, url: str, book: Made) -> None:

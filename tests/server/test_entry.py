@@ -15,7 +15,7 @@ from regard.server.assets import assets
 from tests.server.made import Made
 from tests.server.running import Running, served
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("one_thread")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 FLAGS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 SHELL = "#regard"

@@ -12,7 +12,7 @@ from regard.server.publish import publish
 from tests.server.made import Made
 from tests.server.viewing import View, Viewing, files_served
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("one_thread")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 ENGINE = "**/engine.js*"
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
@@ -30,7 +30,7 @@ def sketched(view: View) -> None:
     view.until(lambda: view.held, "the engine is asked for")
     assert view.page.evaluate("window.regardEngine === undefined")
     assert view.marked("ready") is None
-    view.page.wait_for_timeout(300)
+    view.sketched()
 
 
 def maps_of(view: View) -> list[NDArray[np.uint8]]:
@@ -114,11 +114,9 @@ def test_one_can_zoom_already(viewing: Viewing, url: str) -> None:
     whole = maps_of(view)[0]
     view.page.mouse.move(*view.place(200, 400))
     view.page.mouse.wheel(0, -240)
-    view.page.wait_for_timeout(300)
-    view.until(lambda: all("engine.js" in url for url in view.pending), "all tiles are there")
-    view.page.wait_for_timeout(300)
+    view.until(lambda: view.ask("map.camera().scale") > 1.5 * scale, "it is nearer")
+    view.sketched()
     camera = view.ask("map.camera()")
-    assert camera["scale"] > 1.5 * scale
     before = maps_of(view)[0]
     assert (before != whole).any(axis=-1).mean() > 0.2
     view.release()
@@ -132,7 +130,7 @@ def test_another_size_before_the_engine_is_there(viewing: Viewing, url: str) -> 
     view = viewing.open(url, wait=False, hold=ENGINE)
     sketched(view)
     view.page.set_viewport_size({"width": 1100, "height": 620})
-    view.page.wait_for_timeout(500)
+    view.sketched()
     before = maps_of(view)[0]
     view.release()
     view.settle()

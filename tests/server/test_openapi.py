@@ -27,7 +27,7 @@ def test_as_described(running: Running, book: Made, mode: GenerationMode) -> Non
 
     def try_operation(operation: Any) -> None:
         @given(case=operation.as_strategy(generation_mode=mode))
-        @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(suppress_health_check=list(HealthCheck))
         def try_case(case: Any) -> None:
             places = case.path_parameters or {}
             if isinstance(places.get("digest"), str) and len(places["digest"]) == 16:

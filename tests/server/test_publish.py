@@ -79,25 +79,26 @@ def files_in(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("name", "options"),
     [
-        {},
-        {"heads": ["0.1", "1.mean"], "depth": 2},
-        {"heads": ["1.2"], "depth": 0, "pools": ["max"]},
-        {"heads": ["mean"], "depth": 2, "pools": ["mean"]},
+        ("pair", {}),
+        ("book", {"heads": ["0.1", "1.mean"]}),
+        ("book", {"heads": ["1.2"], "depth": 0, "pools": ["max"]}),
+        ("book", {"heads": ["mean"], "depth": 2, "pools": ["mean"]}),
     ],
 )
 def test_all_that_can_be_asked_for_is_there(
-    running: Running, book: Made, tmp_path: Path, options: dict[str, Any]
+    running: Running, tmp_path: Path, request: Any, name: str, options: dict[str, Any]
 ) -> None:
-    folder = publish(book.recording, tmp_path / "site", **options)
+    made: Made = request.getfixturevalue(name)
+    folder = publish(made.recording, tmp_path / "site", **options)
     with static_site(folder) as client:
         assert "map.js" in client.get("/").text
         assert client.get("/map.js").content == (folder / "map.js").read_bytes()
         listed = client.get("/recordings.json").json()
         assert listed["live"] is False
-        assert [one["digest"] for one in listed["recordings"]] == [book.digest]
-        below = f"/data/{book.digest}"
+        assert [one["digest"] for one in listed["recordings"]] == [made.digest]
+        below = f"/data/{made.digest}"
         info = client.get(f"{below}/info.json").json()
         assert info["live"] is False
         wanted = asked_for(info)
@@ -107,8 +108,8 @@ def test_all_that_can_be_asked_for_is_there(
             if path != "info.json":
                 # What the server says, byte by byte.
                 assert answer.content == running.get(f"{below}/{path}").content, path
-    assert files_in(folder / "data" / book.digest) == wanted
-    assert files_in(folder) - {f"data/{book.digest}/{path}" for path in wanted} == {
+    assert files_in(folder / "data" / made.digest) == wanted
+    assert files_in(folder) - {f"data/{made.digest}/{path}" for path in wanted} == {
         "engine.js",
         "index.html",
         "map.css",
@@ -136,9 +137,9 @@ def test_of_two_texts(pair: Made, tmp_path: Path) -> None:
 
 
 def test_it_says_beforehand_how_much_it_is(book: Made, tmp_path: Path) -> None:
-    plan = planned(book.recording, heads=["all"], depth=2)
-    expected = estimate(plan)
-    folder = publish(book.recording, tmp_path / "site", depth=2)
+    heads = ["0.0", "1.2", "0.mean", "mean"]
+    expected = estimate(planned(book.recording, heads=heads, depth=2))
+    folder = publish(book.recording, tmp_path / "site", heads=heads, depth=2)
     below = folder / "data" / book.digest
     files = [below / name for name in files_in(below) - {"info.json"}]
     assert expected.files == len(files)

@@ -81,14 +81,11 @@ def test_it_stops_while_it_is_asked(book: Made) -> None:
             asker.start()
         while not statuses:
             time.sleep(0.01)
-        start = time.perf_counter()
         code, complaints = interrupted(running)
-        took = time.perf_counter() - start
         for asker in askers:
             asker.join(PATIENCE)
     assert code == 0
     assert "Traceback" not in complaints
-    assert took < 10
     assert set(statuses) <= {200, 503}
 
 

@@ -125,6 +125,15 @@ class View:
 
         self.until(still, "the map is painted and still")
 
+    def sketched(self) -> None:
+        """Wait until all is there but what is held, and can be seen."""
+        frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        # What is to be asked for, is by then.
+        self.page.evaluate(frames)
+        held = {route.request.url for route in self.held}
+        self.until(lambda: self.pending <= held, "all is there but what is held")
+        self.page.evaluate(frames)
+
     def marked(self, name: str) -> float | None:
         """Return when something was first there, in milliseconds; None if it is not there yet."""
         return self.page.evaluate(

@@ -1,13 +1,6 @@
-"""What `watch` sees of FlexAttention, called as it is, compiled, or in a model that is compiled.
+"""What `watch` sees of FlexAttention, called as it is, compiled, or in a model that is compiled."""
 
-What calls it runs this file in a process of its own: the checks of shapes that the tests switch on
-wrap every function, and torch.compile can't see through them. There, nothing of `tests` can be
-imported.
-"""
-
-import json
 import math
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -24,6 +17,7 @@ from torch.nn.attention.flex_attention import (
 
 import regard
 from regard.watch import Seen
+from tests.elsewhere import Elsewhere
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -147,8 +141,6 @@ MORE = {
 }
 """What is not compiled too, because that takes long or torch can't do it on CPUs."""
 
-LEFT = "left as it was"
-
 
 class Net(nn.Module):
     """A model that is nothing but one call of a function."""
@@ -205,13 +197,10 @@ def look(model: nn.Module, name: str) -> None:
     assert_weights(seen, case)
 
 
-def direct(*names: str) -> None:
-    """Print for each name what is wrong, on a line of its own, if anything is."""
-    for name in names:
-        try:
-            left_as_it_was() if name == LEFT else look(Net(flex_attention), name)
-        except Exception as error:  # noqa: BLE001
-            print(json.dumps([name, f"{type(error).__name__}: {error}"]))
+def direct(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
+        look(Net(flex_attention), name)
 
 
 def compiled(*names: str) -> None:
@@ -289,35 +278,28 @@ def compiled_blocks() -> None:
     seen.verify()
 
 
-@pytest.fixture(scope="module")
-def wrong(run_python: Callable[..., str]) -> dict[str, str]:
-    """What went wrong in direct calls, by name: one process runs them all, as it starts slowly."""
-    printed = run_python(__file__, "direct", *CASES, *MORE, LEFT)
-    return dict(json.loads(line) for line in printed.splitlines())
-
-
 @pytest.mark.parametrize("name", [*CASES, *MORE])
-def test_direct_calls(name: str, wrong: dict[str, str]) -> None:
-    assert wrong.get(name) is None
+def test_direct_calls(name: str, elsewhere: Elsewhere) -> None:
+    elsewhere(direct, name)
 
 
-def test_nothing_is_left_behind(wrong: dict[str, str]) -> None:
-    assert wrong.get(LEFT) is None
-
-
-@pytest.mark.slow
-def test_compiled_calls(run_python: Callable[..., str]) -> None:
-    run_python(__file__, "compiled", *CASES)
+def test_nothing_is_left_behind(elsewhere: Elsewhere) -> None:
+    elsewhere(left_as_it_was)
 
 
 @pytest.mark.slow
-def test_compiled_calls_with_masks_told_by_their_blocks(run_python: Callable[..., str]) -> None:
-    run_python(__file__, "compiled_blocks")
+def test_compiled_calls(elsewhere: Elsewhere) -> None:
+    elsewhere(compiled, *CASES)
 
 
 @pytest.mark.slow
-def test_compiled_models(run_python: Callable[..., str]) -> None:
-    run_python(__file__, "compiled_model", "causal", "alibi")
+def test_compiled_calls_with_masks_told_by_their_blocks(elsewhere: Elsewhere) -> None:
+    elsewhere(compiled_blocks)
+
+
+@pytest.mark.slow
+def test_compiled_models(elsewhere: Elsewhere) -> None:
+    elsewhere(compiled_model, "causal", "alibi")
 
 
 def by_blocks(rule: Rule | None, *, full: bool) -> BlockMask:
@@ -332,9 +314,3 @@ def by_blocks(rule: Rule | None, *, full: bool) -> BlockMask:
     return BlockMask.from_kv_blocks(
         counts, listed, *more, BLOCK_SIZE=32, mask_mod=rule, seq_lengths=(LENGTH, LENGTH)
     )
-
-
-if __name__ == "__main__":
-    # Called as it is, flex_attention warns that it is slow.
-    warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
-    globals()[sys.argv[1]](*sys.argv[2:])

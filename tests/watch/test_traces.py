@@ -1,7 +1,6 @@
 """Watching leaves nothing behind, however it ends, and leaves the compiler alone."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import regard
+from tests.elsewhere import Elsewhere
 from tests.watch.calls import Kernel
 from tests.watch.traces import (
     MODELS,
@@ -207,11 +207,8 @@ def expected_of(model: nn.Module, x: Tensor) -> Tensor:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["wrapped", "in place", "layer by layer"])
-def test_compiled_models(how: str, run_python: Callable[..., str]) -> None:
-    # The checks of shapes that the tests switch on wrap functions, and torch.compile sees them.
-    root = str(Path(__file__).parents[2])
-    program = f"import sys; sys.path.insert(0, {root!r}); import tests.watch.test_traces as traces"
-    run_python("-c", f"{program}; traces.compiled({how!r})")
+def test_compiled_models(how: str, elsewhere: Elsewhere) -> None:
+    elsewhere(compiled, how)
 
 
 def test_the_compiler_is_left_alone() -> None:

@@ -174,10 +174,8 @@ class TestAddress:
         page = open_page(short)
         page.locator("[data-block='1'][data-section='2']").click()
         token(page, 6).click()
-        page.wait_for_timeout(400)
-        found = page.evaluate("location.hash")
-        again = open_page(short, found)
-        assert "token=6" in found
+        page.wait_for_function("location.hash.includes('token=6')")
+        again = open_page(short, page.evaluate("location.hash"))
         assert (head(again), shown(again)) == (head(page), shown(page))
 
     @pytest.mark.parametrize("hash", ["#layer=99&head=x&token=-1", "#token=99999", "#%%%", "#=&=&"])

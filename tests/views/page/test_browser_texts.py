@@ -159,8 +159,7 @@ class TestLongText:
         strip = page.locator(".minimap")
         box = strip.bounding_box()
         strip.click(position={"x": 5, "y": box["height"] - 5})
-        page.wait_for_timeout(200)
-        assert page.evaluate("document.querySelector('.scroller').scrollTop") > 500
+        page.wait_for_function("document.querySelector('.scroller').scrollTop > 500")
 
     def test_only_what_changes_is_touched(self, long: str, open_page: Open) -> None:
         page = open_page(long)
@@ -176,9 +175,9 @@ class TestLongText:
 
     def test_a_token_out_of_sight_is_brought_into_sight(self, long: str, open_page: Open) -> None:
         page = open_page(long, "#layer=0&head=0&token=1400")
-        page.wait_for_timeout(200)
-        assert page.locator(".token.chosen").evaluate(
-            """token => { const box = token.getBoundingClientRect();
+        page.wait_for_function(
+            """() => { const token = document.querySelector('.token.chosen');
+              const box = token.getBoundingClientRect();
               const around = token.closest('.scroller').getBoundingClientRect();
               return box.top >= around.top - 1 && box.bottom <= around.bottom + 1 }"""
         )
