@@ -21,6 +21,7 @@ static: lint types imports web-check
 lint:
 	@.ci/step "ruff check" python -m ruff check .
 	@.ci/step "ruff format" python -m ruff format --check .
+	@.ci/step "changelog" .ci/notes
 
 types:
 	@.ci/step "pyright" python -m pyright

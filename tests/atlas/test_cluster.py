@@ -78,7 +78,8 @@ def drive(model: Path, tmp_path: Path) -> Iterator[Callable[..., subprocess.Pope
     def start(corpus: Path, out: Path, *address: str, shards: int = FILES, most: int = 0) -> Any:
         # With a relative path to the model, which means nothing to workers elsewhere.
         arguments = [script, corpus, out, model.name, shards, most, *address]
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        environment = os.environ | {"PYTHONPATH": path}
         if not address:
             environment["RAY_ADDRESS"] = ""
         process = subprocess.Popen(
