@@ -3,15 +3,15 @@
 .PHONY: help check static test tests thorough lint types imports web web-check docs fix bench pins ci
 
 help:
-	@echo "make check   lint, types, imports and all tests: what CI checks, in this environment"
-	@echo "make test    the fast tests"
-	@echo "make thorough  all tests, those that run by night included, and laws with many examples"
-	@echo "make web     build the page, the map and the report from web/ into the package"
-	@echo "make docs    build the site of the docs into site/"
-	@echo "make fix     format, and repair what ruff can repair"
-	@echo "make bench   run the benchmarks"
-	@echo "make pins    write down the versions of this environment for CI"
-	@echo "make ci      check from nothing, in new environments, as CI does"
+	@echo "make check    lint, types, imports and all tests: what CI checks, in this environment"
+	@echo "make test     the fast tests"
+	@echo "make thorough all tests, those that run by night included, and laws with many examples"
+	@echo "make web      build the page, the map and the report from web/ into the package"
+	@echo "make docs     build the site of the docs into site/"
+	@echo "make fix      format, and repair what ruff can repair"
+	@echo "make bench    run the benchmarks"
+	@echo "make pins     write down the versions of this environment for CI"
+	@echo "make ci       check from nothing, in new environments, as CI does"
 
 # The tests build the site of the docs too.
 check: static tests

@@ -14,13 +14,20 @@ def test_all_recall_what_is_near(kind: str) -> None:
     assert recall(kind, 3, steps=200) > 0.95
 
 
-def test_an_rnn_forgets() -> None:
-    assert recall("RNN", 20, steps=300) < 2 / NUM_SYMBOLS
+DISTANCES = pytest.mark.parametrize(
+    ("distance", "steps"), [(16, 200), pytest.param(60, 600, marks=pytest.mark.thorough)]
+)
 
 
+@DISTANCES
+def test_an_rnn_forgets(distance: int, steps: int) -> None:
+    assert recall("RNN", distance, steps=steps) < 2 / NUM_SYMBOLS
+
+
+@DISTANCES
 @pytest.mark.parametrize("kind", ["RNN with self-attention", "attention"])
-def test_attention_recalls(kind: str) -> None:
-    assert recall(kind, 20, steps=300) > 0.95
+def test_attention_recalls(kind: str, distance: int, steps: int) -> None:
+    assert recall(kind, distance, steps=steps) > 0.95
 
 
 def test_draw(tmp_path: Path) -> None:
