@@ -35,6 +35,14 @@ FILES = 24
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def not_standing_back() -> Iterator[None]:
+    """Let Ray's workers have their share of a busy machine: by default they stand back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")
+        yield
+
+
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return many_files(tmp_path_factory.mktemp("files") / "corpus", FILES, size=2_000)
