@@ -81,6 +81,23 @@ def test_biases_sinks_and_positions_come_back(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("heads", [slice(1, 3), slice(2, 5), slice(4, 6), slice(0, 6, 2)])
+def test_some_heads_come_back_with_the_keys_that_they_look_at(tmp_path: Path, heads: slice) -> None:
+    query, key = torch.randn(1, 6, 40, 8), torch.randn(1, 2, 40, 8)
+    matrix = AttentionMatrix(2 * query, key, scale=1.0)
+    found = save(matrix[:, heads], tmp_path / "it.regard", tokens=tokens_of(40))
+    scores = 2 * query[0].double() @ key[0].double().repeat_interleave(3, dim=0).mT
+    wanted = scores.softmax(dim=-1)[heads]
+    assert found[0].heads == len(wanted)
+    for number, weights in enumerate(wanted):
+        tile = torch.from_numpy(found.tile(0, number, 0, 0, 0)[:40, :40]).double()
+        # A score is a sum of 8 products, none above 100, and a row of 40 weights.
+        torch.testing.assert_close(tile, weights, rtol=1e-4, atol=1e-12)
+        torch.testing.assert_close(
+            found[0].matrix[0, number].dense().double(), weights, rtol=1e-4, atol=1e-12
+        )
+
+
 class Cross:
     """A call that looks at another text."""
 

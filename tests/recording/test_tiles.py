@@ -1,11 +1,15 @@
 """Tiles at every level, against the dense matrix in float64."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from tests.recording.conftest import Made
+from regard import AttentionMatrix, causal
+from regard.recording import pyramid, save
+from tests.recording.conftest import Made, tokens_of
 
 # Stored maps are rounded to 12 bits; what is computed has the rounding of float32.
 ROUNDED, COMPUTED = 1.5e-4, 2e-5
@@ -77,6 +81,33 @@ def test_the_mean_of_all_heads_of_all_calls(made: Made, level: int, pool: str) -
             error = (found - part)[known].abs() / part[known]
             # What is stored was rounded for each call, and once more for the mean.
             assert (error < (2 * ROUNDED if cell == 8 else COMPUTED)).all()
+
+
+@pytest.mark.parametrize("pool", ["mean", "max"])
+@pytest.mark.parametrize("length", [1030, 1299])
+def test_each_stored_map_is_made_from_the_one_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int, pool: str
+) -> None:
+    # As in a text of many thousand tokens: several maps, each of several bands of rows.
+    monkeypatch.setattr(pyramid, "FINEST", 2)
+    chance = torch.Generator().manual_seed(length)
+    query, key = (torch.randn(1, 2, length, 8, generator=chance) for _ in range(2))
+    matrix = AttentionMatrix(3 * query, key, pattern=causal())
+    recording = save(matrix, tmp_path / "it.regard", tokens=tokens_of(length), progress=False)
+    assert recording[0].facts.cells == [2, 4, 8]
+    scores = 3 * query[0].double() @ key[0].double().mT / 8**0.5
+    later = torch.ones(length, length).triu(1).bool()
+    weights = scores.masked_fill(later, -torch.inf).softmax(dim=-1)
+    for level, cell in ((2, 2), (1, 4), (0, 8)):
+        wanted = pooled(weights, cell, pool)[1]
+        for y in range(2**level):
+            for x in range(2**level):
+                part = wanted[256 * y : 256 * (y + 1), 256 * x : 256 * (x + 1)]
+                found = torch.from_numpy(recording.tile(0, 1, level, x, y, pool)).double()
+                found = found[: part.shape[0], : part.shape[1]]
+                assert torch.equal(found.isnan(), part == 0.0)
+                known = ~found.isnan()
+                assert ((found - part)[known].abs() <= ROUNDED * part[known]).all()
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -130,10 +130,13 @@ def _order(
 ) -> tuple[Pattern | None, int | None]:
     """Return what a kernel knows of order without being told by a mask."""
     if kernel.startswith("flash"):
-        if not looks_back:
-            return None, None
-        near = None if sliding_window is None else window(before=sliding_window - 1)
-        return narrowed(causal(), near), key.shape[2] - query.shape[2]
+        # As many on either side of oneself as there are before oneself where one looks back only.
+        near = None
+        if sliding_window is not None:
+            reach = sliding_window - 1
+            near = window(before=reach, after=0 if looks_back else reach)
+        pattern = narrowed(causal(), near) if looks_back else near
+        return pattern, None if pattern is None else key.shape[2] - query.shape[2]
     if mask is None and looks_back and kernel != "eager" and query.shape[2] > 1:
         return causal(), 0
     return None, None
