@@ -1,9 +1,20 @@
 """Pages opened in a browser that may ask nobody for anything."""
 
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+PATIENCE = 60
+
+
+def until(page: Any, holds: str) -> None:
+    """Wait until an expression is true on a page; playwright's own way is against their policy."""
+    end = time.monotonic() + PATIENCE
+    while not page.evaluate(holds):
+        assert time.monotonic() < end, f"in {PATIENCE} s it did not come to be that {holds}"
+        page.wait_for_timeout(30)
 
 
 @contextmanager
@@ -26,7 +37,7 @@ def opening(browser: Any, folder: Path, wait_for: str) -> Generator[Callable[...
         context = browser.new_context(offline=True, reduced_motion="reduce", **settings)
         contexts.append(context)
         opened = context.new_page()
-        opened.set_default_timeout(60_000)
+        opened.set_default_timeout(1000 * PATIENCE)
         opened.on("request", lambda request: asked.append(request.url))
         opened.on("pageerror", lambda error: complaints.append(str(error)))
         opened.on("dialog", lambda dialog: complaints.append(f"a dialog: {dialog.message}"))

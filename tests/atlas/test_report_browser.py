@@ -19,7 +19,7 @@ from tests.atlas.surveyed import (
     rows,
     tables,
 )
-from tests.browsing import opening
+from tests.browsing import opening, until
 from tests.views.page.conftest import browser as browser
 from tests.views.page.looks import TEXT_FAULTS
 
@@ -218,7 +218,7 @@ class TestAddress:
         page.get_by_label("Colour by").select_option("previous")
         page.locator(".chip", has_text="sink").click()
         address = "#measure=previous&head=0.1&label=sink"
-        page.wait_for_function("address => location.hash === address", arg=address)
+        until(page, f"location.hash === '{address}'")
         again = open_report(small, address)
         assert chosen(again) == "Layer 0, head 1"
         assert again.get_by_label("Colour by").input_value() == "previous"

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.browsing import until
 from tests.views.page.pages import PHONE, Open, head, shown, token
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -174,7 +175,7 @@ class TestAddress:
         page = open_page(short)
         page.locator("[data-block='1'][data-section='2']").click()
         token(page, 6).click()
-        page.wait_for_function("location.hash.includes('token=6')")
+        until(page, "location.hash.includes('token=6')")
         again = open_page(short, page.evaluate("location.hash"))
         assert (head(again), shown(again)) == (head(page), shown(page))
 

@@ -12,6 +12,7 @@ from regard.views.explain import worked_example
 from regard.views.page.page import Shown, composed
 from regard.views.page.strongest import heads_of, means_of
 from regard.views.page.texts import Layer, Part
+from tests.browsing import until
 from tests.views.page.pages import (
     HOSTILE,
     WORDS,
@@ -159,7 +160,7 @@ class TestLongText:
         strip = page.locator(".minimap")
         box = strip.bounding_box()
         strip.click(position={"x": 5, "y": box["height"] - 5})
-        page.wait_for_function("document.querySelector('.scroller').scrollTop > 500")
+        until(page, "document.querySelector('.scroller').scrollTop > 500")
 
     def test_only_what_changes_is_touched(self, long: str, open_page: Open) -> None:
         page = open_page(long)
@@ -175,11 +176,12 @@ class TestLongText:
 
     def test_a_token_out_of_sight_is_brought_into_sight(self, long: str, open_page: Open) -> None:
         page = open_page(long, "#layer=0&head=0&token=1400")
-        page.wait_for_function(
+        until(
+            page,
             """() => { const token = document.querySelector('.token.chosen');
               const box = token.getBoundingClientRect();
               const around = token.closest('.scroller').getBoundingClientRect();
-              return box.top >= around.top - 1 && box.bottom <= around.bottom + 1 }"""
+              return box.top >= around.top - 1 && box.bottom <= around.bottom + 1 }""",
         )
 
 
