@@ -1,6 +1,7 @@
-# The few verbs people type. They use the environment that is active; only `ci` makes its own.
+# The few verbs people type. They use the environment that is active; only `ci` and `oldest` make
+# their own.
 
-.PHONY: help check static test tests thorough lint types imports web web-check docs fix bench pins ci
+.PHONY: help check static test tests thorough lint types imports web web-check docs fix bench pins ci oldest
 
 help:
 	@echo "make check    lint, types, imports and all tests: what CI checks, in this environment"
@@ -12,6 +13,7 @@ help:
 	@echo "make bench    run the benchmarks"
 	@echo "make pins     write down the versions of this environment for CI"
 	@echo "make ci       check from nothing, in new environments, as CI does"
+	@echo "make oldest   the fast tests with the oldest versions that pyproject.toml admits"
 
 # The tests build the site of the docs too.
 check: static tests
@@ -74,3 +76,6 @@ pins:
 
 ci:
 	@.ci/run
+
+oldest:
+	@.ci/oldest

@@ -17,6 +17,7 @@ from regard.hf.boolean_mask import PatternMask
 from regard.hf.masks import mask
 from regard.patterns import Pattern
 from tests import small
+from tests.installed import needs_asking, needs_config
 from tests.small import BART, EXPERTS, T5, with_strong_biases
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
@@ -68,14 +69,14 @@ OTHERS = {
 BY_THEMSELVES = {
     "bloom": (
         transformers.BloomModel,
-        transformers.BloomConfig(vocab_size=50, hidden_size=24, n_layer=2, n_head=4),
+        {"vocab_size": 50, "hidden_size": 24, "n_layer": 2, "n_head": 4},
     ),
     "mpt": (
         transformers.MptModel,
-        transformers.MptConfig(vocab_size=50, d_model=24, n_layers=2, n_heads=4),
+        {"vocab_size": 50, "d_model": 24, "n_layers": 2, "n_heads": 4},
     ),
-    "mpnet": (transformers.MPNetModel, transformers.MPNetConfig(**SIZES)),
-    "mvp": (transformers.MvpModel, transformers.MvpConfig(**BART)),
+    "mpnet": (transformers.MPNetModel, SIZES),
+    "mvp": (transformers.MvpModel, BART),
 }
 """Models that compute attention without asking which."""
 
@@ -112,7 +113,9 @@ def before_and_after(model: Any, **inputs: Any) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("padded", ["no", "left", "right"])
 @pytest.mark.parametrize("name", [*DECODERS, *OTHERS])
 def test_same_as_eager(name: str, padded: str) -> None:
-    model = made(*(DECODERS | OTHERS)[name])
+    kind, config = (DECODERS | OTHERS)[name]
+    needs_asking(kind)
+    model = made(kind, config)
     inputs = {"input_ids": tokens()}
     if padded != "no":
         inputs["attention_mask"] = real(padded)
@@ -486,10 +489,11 @@ class TestRefusals:
     def test_they_refuse_when_they_are_loaded(self, name: str) -> None:
         regard.hf.register()
         regard.hf.register()
-        kind, config = BY_THEMSELVES[name]
+        kind, sizes = BY_THEMSELVES[name]
+        needs_config(kind.config_class)
         rule = rf"^{kind.__name__} does not let its attention be chosen: it computes it by itself$"
         with pytest.raises(ValueError, match=rule):
-            kind._from_config(config, attn_implementation="regard")
+            kind._from_config(kind.config_class(**sizes), attn_implementation="regard")
 
     def test_layers_that_are_not_there(self) -> None:
         rule = r"^pattern names layers \[3, 7\], but those of LlamaForCausalLM are 0 to 2$"

@@ -8,6 +8,7 @@ from torch import Tensor
 
 import regard
 from regard.watch import Seen
+from tests.installed import needs_asking
 from tests.small import BART, T5
 from tests.watch.zoo import BATCH, ZOO, Kind, made, text
 
@@ -36,6 +37,7 @@ def writer(name: str, attention: str | None = None) -> Any:
 
 def translator(name: str) -> Any:
     kind, options = TRANSLATORS[name]
+    needs_asking(kind)
     config = getattr(transformers, f"{name.capitalize() if name == 'BART' else name}Config")
     return never_ending(made(Kind(kind, config(**options), text)))
 

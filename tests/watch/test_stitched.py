@@ -10,6 +10,7 @@ import regard
 import regard.hf
 from regard.models import TextDecoder
 from regard.watch import Seen
+from tests.installed import needs_asking
 from tests.watch.generating import (
     LAYERS,
     NEW,
@@ -188,6 +189,7 @@ class TestTexts:
     @pytest.mark.parametrize("name", ["Llama", "ALBERT", "BERT", "T5"])
     def test_without_generation_nothing_is_joined(self, name: str) -> None:
         kind = ZOO[name]
+        needs_asking(kind.model)
         model = made(kind)
         with regard.watch(model) as seen, torch.no_grad():
             model(**kind.inputs("none"))

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from zoo import page
+from tests.installed import VERSION, needs_config
+from zoo import page, types
 from zoo.examine import examine
 from zoo.sample import SAMPLE
 
@@ -13,9 +14,16 @@ pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_type(name: str) -> None:
+    if name not in types.names():
+        pytest.skip(f"{VERSION} has no {name}")
+    needs_config(types.config_class(name))
     found = examine(name)
     assert not found.wrong
-    assert found.verdict == SAMPLE[name]
+    expected = {SAMPLE[name]}
+    if f"and {VERSION}, " not in page.PAGE.read_text(encoding="utf-8"):
+        # Models of other versions may say less of themselves.
+        expected |= {"understood"} if SAMPLE[name] == "exact" else set()
+    assert found.verdict in expected
     if found.verdict == "refused":
         assert found.reasons
 

@@ -88,7 +88,8 @@ def _read(
     if others.get("cache") is not None:
         raise ValueError("a paged cache can't be looked into")
     looks_back = bool(is_causal if is_causal is not None else getattr(module, "is_causal", True))
-    bias = None if softcap is None else capped(softcap)
+    # sdpa has none: where transformers does not refuse the two together, it leaves the softcap out.
+    bias = None if softcap is None or kernel == "sdpa" else capped(softcap)
     pattern, first_query = _order(kernel, mask, query, key, looks_back, sliding_window)
     if mask is not None and not isinstance(mask, Tensor):
         # A BlockMask.

@@ -12,21 +12,9 @@ def vit(model: Any) -> Read:
     for name in ("image_size", "patch_size"):
         if not isinstance(size := getattr(config, name), int):
             raise ValueError(f"the model's config must have {name} one number, got {size!r}")
-    names = with_biases(
-        {
-            "patches": "embeddings.patch_embeddings.projection",
-            "norm": "layernorm",
-            "layers.{}.attention.query": "layers.{}.attention.q_proj",
-            "layers.{}.attention.key": "layers.{}.attention.k_proj",
-            "layers.{}.attention.value": "layers.{}.attention.v_proj",
-            "layers.{}.attention.output": "layers.{}.attention.o_proj",
-            "layers.{}.attention_norm": "layers.{}.layernorm_before",
-            "layers.{}.feed_forward_norm": "layers.{}.layernorm_after",
-            "layers.{}.feed_forward.up": "layers.{}.mlp.fc1",
-            "layers.{}.feed_forward.down": "layers.{}.mlp.fc2",
-        }
-    )
     weights = model.base_model.state_dict()
+    old = any(name.startswith("encoder.layer.") for name in weights)
+    names = with_biases(_NAMES | (_OLD_LAYERS if old else _LAYERS))
     found = renamed(weights, names, config.num_hidden_layers)
     found["class_token"] = weights["embeddings.cls_token"][0, 0]
     found["positions.table"] = weights["embeddings.position_embeddings"][0]
@@ -44,3 +32,27 @@ def vit(model: Any) -> Read:
         "attention_dropout": config.attention_probs_dropout_prob,
     }
     return Read(arguments, found)
+
+
+_NAMES = {"patches": "embeddings.patch_embeddings.projection", "norm": "layernorm"}
+_LAYERS = {
+    "layers.{}.attention.query": "layers.{}.attention.q_proj",
+    "layers.{}.attention.key": "layers.{}.attention.k_proj",
+    "layers.{}.attention.value": "layers.{}.attention.v_proj",
+    "layers.{}.attention.output": "layers.{}.attention.o_proj",
+    "layers.{}.attention_norm": "layers.{}.layernorm_before",
+    "layers.{}.feed_forward_norm": "layers.{}.layernorm_after",
+    "layers.{}.feed_forward.up": "layers.{}.mlp.fc1",
+    "layers.{}.feed_forward.down": "layers.{}.mlp.fc2",
+}
+_OLD_LAYERS = {
+    "layers.{}.attention.query": "encoder.layer.{}.attention.attention.query",
+    "layers.{}.attention.key": "encoder.layer.{}.attention.attention.key",
+    "layers.{}.attention.value": "encoder.layer.{}.attention.attention.value",
+    "layers.{}.attention.output": "encoder.layer.{}.attention.output.dense",
+    "layers.{}.attention_norm": "encoder.layer.{}.layernorm_before",
+    "layers.{}.feed_forward_norm": "encoder.layer.{}.layernorm_after",
+    "layers.{}.feed_forward.up": "encoder.layer.{}.intermediate.dense",
+    "layers.{}.feed_forward.down": "encoder.layer.{}.output.dense",
+}
+"""The names that layers had before transformers gave all its models the same ones."""
