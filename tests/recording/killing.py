@@ -30,8 +30,13 @@ def record(path: Path) -> Recording:
     return save(calls, path, tokens=["a"] * TOKENS, progress=False)
 
 
-def killed(path: Path, before: int | None) -> int:
-    """Record in a fork that is killed before one of its changes; return how many it was to make."""
+def killed(path: Path, before: int | None) -> int | None:
+    """Record in a fork that is killed before one of its changes.
+
+    Returns:
+        None if it was; otherwise how many it has made. Threads that make the same folders do so in
+        a few more or less of them.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -40,7 +45,7 @@ def killed(path: Path, before: int | None) -> int:
 
         def watch(event: str, args: tuple[Any, ...]) -> None:
             nonlocal done
-            if not _changes(event, args):
+            if not _changes(event, args, path.parent):
                 return
             number = next(numbers)
             if number == before:
@@ -55,24 +60,24 @@ def killed(path: Path, before: int | None) -> int:
     with os.fdopen(reading) as answer:
         said = answer.read()
     _, status = os.waitpid(child, 0)
-    expected = 0 if before is None else -signal.SIGKILL
-    assert os.waitstatus_to_exitcode(status) == expected
-    return int(said) if said else 0
+    assert os.waitstatus_to_exitcode(status) == (0 if said else -signal.SIGKILL)
+    return int(said) if said else None
 
 
-def _changes(event: str, args: tuple[Any, ...]) -> bool:
-    """Say whether an event of Python's audit is about to change something on disk."""
-    if event == "open":
-        return isinstance(args[2], int) and bool(args[2] & (os.O_WRONLY | os.O_RDWR))
-    return event in CHANGES
+def _changes(event: str, args: tuple[Any, ...], folder: Path) -> bool:
+    """Say whether an event of Python's audit is about to change something in a folder."""
+    if event != "open" and event not in CHANGES:
+        return False
+    # Modules that are compiled when they are first imported are written elsewhere.
+    if not isinstance(args[0], str | Path) or not Path(args[0]).is_relative_to(folder):
+        return False
+    return event != "open" or bool(args[2] & (os.O_WRONLY | os.O_RDWR))
 
 
 if __name__ == "__main__":
     folder, wanted = Path(sys.argv[1]), int(sys.argv[2])
     torch.set_num_threads(1)
     changes = killed(folder / "whole.regard", None)
-    step = max(1, changes // wanted) if wanted else 1
-    moments = list(range(0, changes, step))
-    for moment in moments:
-        killed(folder / f"{moment}.regard", moment)
-    print(json.dumps(moments))
+    assert changes is not None
+    moments = range(0, changes, max(1, changes // wanted) if wanted else 1)
+    print(json.dumps([at for at in moments if killed(folder / f"{at}.regard", at) is None]))
