@@ -12,6 +12,7 @@ from regard.patterns import Pattern, causal, columns, window
 from tests.strategies import SEEDS, patterns
 
 HEADS, DIM = 4, 8
+SCALES = st.sampled_from([None, 0.3, -1.0])
 
 
 def layer(batch: int, queries: int, keys: int, seed: int, key_heads: int) -> list[torch.Tensor]:
@@ -26,7 +27,7 @@ def layer(batch: int, queries: int, keys: int, seed: int, key_heads: int) -> lis
     st.integers(1, 70),
     st.sampled_from([None, 2]),
     st.sampled_from([1, 2, 4]),
-    st.sampled_from([None, 0.3, -1.0]),
+    st.tuples(SCALES, SCALES),
     st.lists(st.integers(1, 17), min_size=1, max_size=5),
     SEEDS,
 )
@@ -35,14 +36,15 @@ def test_steps_on_one_pattern_are_those_of_the_reference(
     keys: int,
     batch: int | None,
     key_heads: int,
-    scale: float | None,
+    scales: tuple[float | None, float | None],
     steps: list[int],
     seed: int,
 ) -> None:
     pattern = data.draw(patterns(keys, batch, anywhere=True))
     for number, queries in enumerate(steps):
         keys += queries
-        for one in range(2):
+        # Layers share the pattern, and each may have a scale of its own.
+        for one, scale in enumerate(scales):
             inputs = layer(batch or 2, queries, keys, seed + 10 * number + one, key_heads)
             found = regard.attend(*inputs, pattern=pattern, scale=scale)
             expected = regard.attend(*inputs, pattern=pattern, scale=scale, backend="reference")
