@@ -98,6 +98,30 @@ class TestTransforms:
 
         torch.testing.assert_close(jacobian("blocks"), jacobian("reference"))
 
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda: causal() & window(before=11),
+            lambda: global_at([1, 7]) | window(before=2),
+            lambda: strided(5),
+            lambda: neighbours([(n, n // 3) for n in range(53)]),
+        ],
+    )
+    def test_a_pattern_that_is_new_to_it(self, make: Callable[[], Any]) -> None:
+        query, key, value = inputs(1, 2, 53, 4)
+
+        def total(x: Tensor, backend: str, pattern: Any) -> Tensor:
+            return attend(query, x, value, pattern=pattern, backend=backend).square().sum()
+
+        expected = grad(total)(key, "reference", make())
+        torch.testing.assert_close(grad(total)(key, "blocks", make()), expected)
+        inside = grad(lambda x: total(x, "blocks", make()))(key)
+        torch.testing.assert_close(inside, expected)
+        # What was remembered there is of use here.
+        x = key.clone().requires_grad_()
+        (found,) = torch.autograd.grad(total(x, "blocks", make()), x)
+        torch.testing.assert_close(found, expected)
+
     def test_hessians_are_refused(self) -> None:
         query, key, value = inputs(1, 1, 5, 3)
         with pytest.raises(Exception, match=r"second derivatives|forward.mode|jvp"):

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from regard.patterns.cover import Span, codes
+from regard.patterns.listed import listed
 from regard.patterns.pattern import Lattice, Pattern
 from regard.patterns.whole import whole_numbers
 
@@ -87,4 +88,4 @@ def global_at(positions: Sequence[int] | Int[Tensor, "chosen"]) -> Pattern:
             "global_at: positions must be a list of at least one whole number from 0 on, "
             f"got {positions!r}"
         )
-    return GlobalAt(tuple(sorted(set(values.tolist()))))
+    return GlobalAt(tuple(sorted(set(listed(values)))))

@@ -16,6 +16,7 @@ from torch import Tensor
 from regard.patterns.blocks import Blocks, find_blocks, merge
 from regard.patterns.cover import Cover, Span
 from regard.patterns.descent import KEY_BLOCK, Runs, descend
+from regard.patterns.listed import listed
 from regard.patterns.memory import remembered
 from regard.patterns.parts import parts
 from regard.patterns.pattern import Lattice, Pattern
@@ -177,7 +178,7 @@ def _alike(blocks: Blocks, shared: _Shared) -> list[Tensor]:
     traits += [torch.where(shared.found, trait, 0) for trait in shared.traits]
     _, group = torch.unique(torch.stack(traits), dim=1, return_inverse=True)
     order = torch.argsort(group, stable=True)
-    return list(order.split(torch.bincount(group).tolist()))
+    return list(order.split(listed(torch.bincount(group))))
 
 
 def _steady(blocks: Blocks, groups: list[Tensor]) -> Iterator[Tensor]:
@@ -188,7 +189,7 @@ def _steady(blocks: Blocks, groups: list[Tensor]) -> Iterator[Tensor]:
             yield group
             continue
         place = torch.stack([blocks.classes, blocks.query_start, blocks.key_start])[:, group]
-        steps = place.diff(dim=1).T.tolist()
+        steps = listed(place.diff(dim=1).T)
         first = 0
         for last in range(2, len(group)):
             if last - first > 1 and steps[last - 1] != steps[first]:

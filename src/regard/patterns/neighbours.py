@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.patterns.cover import Span, codes
 from regard.patterns.extremes import Extremes
+from regard.patterns.listed import listed
 from regard.patterns.pattern import Lattice, Pattern
 from regard.patterns.whole import as_tensor, whole_numbers
 
@@ -91,7 +92,7 @@ class Neighbours(Pattern):
         rows = query_positions[known]
         degrees = self._row_starts[rows + 1] - self._row_starts[rows]
         found: list[Lattice] = []
-        for degree in torch.unique(degrees[degrees > 0]).tolist():
+        for degree in listed(torch.unique(degrees[degrees > 0])):
             chosen = degrees == degree
             places = self._row_starts[rows[chosen]][:, None] + torch.arange(degree, device="cpu")
             keys = self._pairs[places] % self.num_nodes
