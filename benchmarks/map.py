@@ -146,7 +146,7 @@ def tile_figures(name: str, folder: Path) -> Iterator[Figure]:
         for which, label in ((heads, "a head"), (("mean",), "mean of heads")):
             if which == ("mean",) and len(heads) == 1:
                 continue
-            for level in range(recording[0].max_zoom + 1):
+            for level in range(recording.max_zoom(0) + 1):
                 times = [
                     _seconds(client, path)
                     for path in _paths(recording, which, level, chance, TILES)

@@ -179,7 +179,7 @@ class Comparison:
         difference = gap(found, weights, self._masks)
         if (
             difference > self._within
-            and getattr(self._calls[number].held, "sinks", None) is not None
+            and getattr(self._calls[number].source, "sinks", None) is not None
         ):
             whole = found / found.sum(dim=-1, keepdim=True)
             before_sink = gap(whole, weights, self._masks)

@@ -11,7 +11,7 @@ from torch import nn
 
 import regard
 import regard.hf
-from regard.watch.held import HeldWeights
+from regard.matrix.weights import Weights
 from zoo import compare, oracle, sizes, types
 from zoo.hints import HINTS, Hint
 from zoo.inputs import InputMaker, Inputs
@@ -236,7 +236,7 @@ class _Examination:
         if label == "own, none":
             result.calls = len(calls)
             result.kernels = sorted({call.kernel for call in calls})
-            result.weights_kept = sum(isinstance(call.held, HeldWeights) for call in calls)
+            result.weights_kept = sum(isinstance(call.source, Weights) for call in calls)
         comparison = compare.Comparison(calls, witnesses, self.maker.masks(inputs))
         sharp: list[float] = []
         counts = {"exact": 0, "understood": 0, "refused": 0, "unknown": 0, "failed": 0}

@@ -21,12 +21,13 @@ from regard.watch import watch
 if TYPE_CHECKING:
     from regard.recording import open as open
     from regard.recording import save as save
+    from regard.server.notebook import map as map
     from regard.views import page
 
 __version__ = "0.1.0"
 
-# Without `open`, which would hide the builtin after `from regard import *`, and without `save`:
-# both need zarr, and the import would fail where that is missing.
+# Without `open` and `map`, which would hide builtins after `from regard import *`, and without
+# `save`: they need zarr, and the import would fail where that is missing.
 __all__ = [
     "AttentionMatrix",
     "attend",
@@ -50,7 +51,7 @@ __all__ = [
 
 def __dir__() -> list[str]:
     """List what there is, also what is not loaded yet."""
-    return sorted({*globals(), *__all__, "open", "save"} - {"TYPE_CHECKING", "Any"})
+    return sorted({*globals(), *__all__, "map", "open", "save"} - {"TYPE_CHECKING", "Any"})
 
 
 def __getattr__(name: str) -> Any:
@@ -59,8 +60,12 @@ def __getattr__(name: str) -> Any:
         from regard.views import page
 
         return page
-    if name in ("open", "save"):
+    if name in ("map", "open", "save"):
         try:
+            if name == "map":
+                from regard.server.notebook import map as show_map
+
+                return show_map
             from regard import recording
         except ImportError as error:
             message = f'recordings need zarr: pip install "regard[map]" ({error})'

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from regard import AttentionMatrix, causal
+from regard.calls import AttentionCall
 from regard.recording import RecordingError, open, save
 from tests.recording.conftest import Made, tokens_of
 from tests.recording.killing import record
@@ -167,9 +168,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     class Interrupted(Exception):
         """Somebody pulled the plug."""
 
-    class Plug:
-        module, looks = "layers.2", "self"
-
+    class Plug(AttentionCall):
         @property
         def matrix(self) -> AttentionMatrix:
             if (tmp_path / "it.regard.partial/calls/0001/zarr.json").exists():
@@ -178,7 +177,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
 
     path = tmp_path / "it.regard"
     with pytest.raises(Interrupted):
-        save([*calls[:2], Plug()], path, tokens=tokens_of(300))
+        save([*calls[:2], Plug.of(calls[2], "layers.2", index=2)], path, tokens=tokens_of(300))
     with pytest.raises(RecordingError, match="is incomplete: recording it was interrupted"):
         open(path)
     with pytest.raises(RecordingError, match="is incomplete"):

@@ -11,6 +11,7 @@ import torch
 
 import regard
 from regard import AttentionMatrix, causal, padding
+from regard.calls import AttentionCall
 from regard.positions import alibi
 from regard.recording import Recording, open, save
 from regard.views import heatmap
@@ -67,7 +68,7 @@ def test_biases_sinks_and_positions_come_back(tmp_path: Path) -> None:
         AttentionMatrix(query, key, pattern=causal(), positions=places, scale=0.1),
     ]
     recording = save(
-        [Cross(one) for one in matrices],
+        [AttentionCall.of(one, "decoder.cross", "cross", index=0) for one in matrices],
         tmp_path / "it.regard",
         tokens=tokens_of(40),
         source=tokens_of(60),
@@ -96,15 +97,6 @@ def test_some_heads_come_back_with_the_keys_that_they_look_at(tmp_path: Path, he
         torch.testing.assert_close(
             found[0].matrix[0, number].dense().double(), weights, rtol=1e-4, atol=1e-12
         )
-
-
-class Cross:
-    """A call that looks at another text."""
-
-    module, looks = "decoder.cross", "cross"
-
-    def __init__(self, matrix: AttentionMatrix) -> None:
-        self.matrix = matrix
 
 
 def test_weights_alone_come_back(tmp_path: Path) -> None:
@@ -143,8 +135,8 @@ def test_a_watched_decoder(tmp_path: Path) -> None:
     assert_same(regard.open(found_path := tmp_path / "it.regard"), [c.matrix for c in seen], 1e-6)
     assert found_path.is_dir()
     assert [call.layer for call in found] == ["0", "1"]
-    assert all(call.is_causal for call in found)
-    assert found[0].measures["first"] == pytest.approx(
+    assert all(stored.is_causal for stored in found.stored)
+    assert found.measures(0)["first"] == pytest.approx(
         seen[0].matrix[0].dense()[:, :, 0].mean(dim=1).tolist(), rel=1e-5
     )
     assert "Llama: 30 tokens, 2 calls, 8 heads, float32" in repr(found)
@@ -172,8 +164,8 @@ def test_a_watched_encoder_decoder(tmp_path: Path) -> None:
     assert not found.has_all
     with pytest.raises(IndexError, match="no map of all heads"):
         found.tile("all", "mean", 0, 0, 0)
-    cross = next(call for call in found if call.looks == "cross")
-    assert cross.measures["distance"] == [None] * 4
+    cross = next(call for call in found if call.kind == "cross")
+    assert found.measures(cross.index)["distance"] == [None] * 4
 
 
 def test_tokens_must_fit(tmp_path: Path) -> None:

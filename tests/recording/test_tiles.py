@@ -40,7 +40,7 @@ def test_every_tile_is_the_pooled_matrix(
     made: Made, call: int, level: int, head: int | str, pool: str
 ) -> None:
     recording = made.recording
-    assert recording[call].max_zoom == 3
+    assert recording.max_zoom(call) == 3
     cell = 2 ** (3 - level)
     count = 2**level
     rows = [
@@ -94,7 +94,7 @@ def test_each_stored_map_is_made_from_the_one_below_it(
     query, key = (torch.randn(1, 2, length, 8, generator=chance) for _ in range(2))
     matrix = AttentionMatrix(3 * query, key, pattern=causal())
     recording = save(matrix, tmp_path / "it.regard", tokens=tokens_of(length), progress=False)
-    assert recording[0].facts.cells == [2, 4, 8]
+    assert recording.stored[0].facts.cells == [2, 4, 8]
     scores = 3 * query[0].double() @ key[0].double().mT / 8**0.5
     later = torch.ones(length, length).triu(1).bool()
     weights = scores.masked_fill(later, -torch.inf).softmax(dim=-1)

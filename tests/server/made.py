@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from regard import AttentionMatrix, causal
+from regard.calls import AttentionCall
 from regard.recording import Recording, save
 
 HOSTILE = (
@@ -23,13 +24,6 @@ HOSTILE = (
     "&lt;b&gt;",
 )
 """Tokens that would do harm if they were anything but text."""
-
-
-class Call:
-    """A call of attention as `regard.watch` has it."""
-
-    def __init__(self, module: str, looks: str, matrix: AttentionMatrix) -> None:
-        self.module, self.looks, self.matrix = module, looks, matrix
 
 
 @dataclass(frozen=True)
@@ -63,10 +57,10 @@ def made_book(path: Path, tokens: int = 600, heads: int = 3) -> Made:
     for layer in range(2):
         query, key = (torch.randn(1, heads, tokens, 16, generator=chance) for _ in range(2))
         calls.append(
-            Call(
-                f"model.layers.{layer}.self_attn",
-                "self",
+            AttentionCall.of(
                 AttentionMatrix(query * 2, key, pattern=causal()),
+                f"model.layers.{layer}.self_attn",
+                index=layer,
             )
         )
         weights.append(_softmax(query[0] * 2, key[0], causal=True))
@@ -82,7 +76,8 @@ def made_pair(path: Path) -> Made:
     chance = torch.Generator().manual_seed(8)
     query = torch.randn(1, 2, 300, 16, generator=chance)
     key = torch.randn(1, 2, 40, 16, generator=chance)
-    call: Any = Call("decoder.layers.0.encoder_attn", "cross", AttentionMatrix(query, key))
+    matrix = AttentionMatrix(query, key)
+    call = AttentionCall.of(matrix, "decoder.layers.0.encoder_attn", "cross", index=0)
     recording = save([call], path, tokens=target, source=source, model="toy", progress=False)
     return Made(recording, path, [_softmax(query[0], key[0], causal=False)], [source, target])
 

@@ -5,13 +5,14 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from regard.server import Map, show
+import regard
+from regard.server import Map
 from tests.server.made import Made
 
 
 @pytest.fixture
 def shown(book: Made) -> Iterator[Map]:
-    found = show(book.recording)
+    found = regard.map(book.recording)
     yield found
     found.stop()
 
@@ -34,10 +35,10 @@ def test_it_shows_itself(shown: Map, book: Made) -> None:
 
 
 def test_one_server_has_all(shown: Map, book: Made, pair: Made) -> None:
-    other = pair.recording.map()
+    other = regard.map(pair.recording)
     assert other.url.split("#")[0] == shown.url.split("#")[0]
     assert served_by(shown) == [book.digest, pair.digest]
-    assert show(book.recording) == shown
+    assert regard.map(book.recording) == shown
 
 
 def test_it_can_be_stopped_and_started_again(shown: Map, book: Made) -> None:
@@ -45,6 +46,6 @@ def test_it_can_be_stopped_and_started_again(shown: Map, book: Made) -> None:
     with pytest.raises(httpx.ConnectError):
         served_by(shown)
     shown.stop()
-    again = show(book.recording)
+    again = regard.map(book.recording)
     assert served_by(again) == [book.digest]
     again.stop()

@@ -1,12 +1,11 @@
 """Numbers for each head, against dense weights."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
 from regard import AttentionMatrix, causal
-from regard.views.measures import MEASURES, measure, measures
+from regard.calls import AttentionCall
+from regard.calls.measures import MEASURES, measure, measures
 
 HEADS, LENGTH, DIM = 3, 11, 5
 
@@ -38,9 +37,7 @@ def test_measures_are_those_of_the_weights() -> None:
 
 def test_another_text_has_no_previous_token() -> None:
     query, key = tensors(keys=7)
-    call = SimpleNamespace(
-        matrix=AttentionMatrix(query, key), module="decoder.0.cross", looks="cross"
-    )
+    call = AttentionCall.of(AttentionMatrix(query, key), "decoder.0.cross", "cross", index=0)
     found = measure(call)
     assert all(found[name].isnan().all() for name in ("previous", "itself", "distance"))
     assert not found["first"].isnan().any()
@@ -62,10 +59,7 @@ def test_what_goes_to_tokens_beside_a_part_is_not_known() -> None:
 
 def test_calls_may_have_different_numbers_of_heads() -> None:
     query, key = tensors()
-    calls = [
-        SimpleNamespace(matrix=AttentionMatrix(query[:, :n], key[:, :n]), module="", looks="self")
-        for n in (3, 1)
-    ]
+    calls = [AttentionCall.of(AttentionMatrix(query[:, :n], key[:, :n]), index=0) for n in (3, 1)]
     found = measures(calls)["first"]
     assert found.shape == (2, 3)
     assert found.isnan().tolist() == [[False] * 3, [False, True, True]]

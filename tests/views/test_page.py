@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import zlib
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 import regard
+from regard.calls import AttentionCall
 from regard.matrix.view import View
 from regard.views.page import Page
 from regard.views.page import encoding as encoding_of_page
@@ -37,6 +38,13 @@ HOSTILE = [
 ]
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class KnownCall(AttentionCall):
+    """A call with its dense weights, [heads, queries, keys]."""
+
+    weights: Tensor
+
+
 def call_of(
     queries: int, keys: int | None = None, *, looks: str = "self", module: str = "layers.0.attn"
 ) -> Any:
@@ -52,9 +60,7 @@ def call_of(
     if looks == "self":
         hidden = torch.ones(queries, keys, dtype=torch.bool).triu(1)
         scores = scores.masked_fill(hidden, -torch.inf)
-    return SimpleNamespace(
-        matrix=matrix, module=module, looks=looks, weights=scores.softmax(dim=-1)[0]
-    )
+    return KnownCall.of(matrix, module, looks, index=0, weights=scores.softmax(dim=-1)[0])
 
 
 def element(page: Page, name: str) -> str:
@@ -254,7 +260,7 @@ def test_parts_are_what_they_are_in_the_whole(part: str, named: str, call: bool)
         options = {"tokens": list(texts[0])}
     elif named == "two texts":
         options = {"tokens": list(texts[0]), "source": list(texts[1])}
-    given = SimpleNamespace(matrix=matrix, module=whole.module, looks="self") if call else matrix
+    given = AttentionCall.of(matrix, whole.module, index=0) if call else matrix
     page = regard.page(given, keep=20, **options)
     said = facts(page)
     (layer,) = said["layers"]
@@ -288,7 +294,7 @@ def test_parts_are_called_by_their_positions() -> None:
 def test_a_matrix_of_few_queries_is_of_the_end_of_a_text() -> None:
     call = call_of(3, 7)
     matrix = regard.AttentionMatrix(torch.randn(1, 2, 3, 4), torch.randn(1, 2, 7, 4))
-    for given in (matrix, SimpleNamespace(matrix=matrix, module=call.module, looks="self")):
+    for given in (matrix, AttentionCall.of(matrix, call.module, index=0)):
         texts = facts(regard.page(given, list("abcdefg")))["texts"]
         assert [text["positions"] for text in texts] == [[4, 5, 6], None]
 
@@ -328,9 +334,9 @@ def test_a_page_that_would_show_something_else_is_not_made(
     call = call_of(len(WHOLE), module="layers.3.attn")
     monkeypatch.setattr(View, "columns", lambda view, keys: keys)
     for where in ((..., slice(4, None)), (..., slice(4, None), slice(4, None))):
-        call.part = SimpleNamespace(matrix=call.matrix[where], module=call.module, looks="self")
+        part = AttentionCall.of(call.matrix[where], call.module, index=0)
         with pytest.raises(RuntimeError, match=r"layer 3 has other weights than its matrix\. This"):
-            regard.page(call.part, list(WHOLE))
+            regard.page(part, list(WHOLE))
 
 
 def _spoiled(data: bytes, fault: str) -> bytes:

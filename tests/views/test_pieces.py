@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from materials import minilm, smollm2
-from regard.views.pieces import label, readable
+from regard.calls.tokens import label, readable
 
 SENTENCES = (
     "The animal didn't cross the street.",

@@ -81,7 +81,7 @@ def same_rows(found: Seen, expected: Seen, there: Tensor | None = None) -> None:
     """Compare all rows but those of padding, where kernels differ on what they are."""
     assert [call.module for call in found] == [call.module for call in expected]
     for one, other in zip(found, expected, strict=True):
-        assert (one.looks, one.queries, one.keys) == (other.looks, other.queries, other.keys)
+        assert (one.kind, one.queries, one.keys) == (other.kind, other.queries, other.keys)
         weights, others = one.matrix.dense(), other.matrix.dense()
         if there is not None:
             rows = longer(there, weights.shape[2]).bool()

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 import regard
 import regard.hf
+from regard.matrix.weights import Weights
 from regard.models import ImageEncoder, TextDecoder, TextEncoder
 from regard.watch import Seen
-from regard.watch.held import HeldWeights
 from tests.installed import needs_asking
 from tests.models.cases import lively
 from tests.watch.zoo import LENGTH, ZOO, admitted, made, picture, real, tokens
@@ -55,7 +55,7 @@ def compared(seen: Seen, expected: dict[str, list[Tensor]], inputs: dict[str, Te
     worst, count = 0.0, 0
     for part, layers in expected.items():
         where, _, looks = part.partition(" ")
-        calls = [x for x in seen if x.module.startswith(where) and x.looks == (looks or x.looks)]
+        calls = [x for x in seen if x.module.startswith(where) and x.kind == (looks or x.kind)]
         assert len(calls) == len(layers)
         mask = inputs.get("decoder_attention_mask" if where == "decoder" else "attention_mask")
         for call, weights in zip(calls, layers, strict=True):
@@ -67,7 +67,7 @@ def compared(seen: Seen, expected: dict[str, list[Tensor]], inputs: dict[str, Te
             assert not gaps.isnan().any()
             worst, count = max(worst, gaps.max().item()), count + 1
     assert count == len(seen)
-    own = all(isinstance(call.held, HeldWeights) for call in seen)
+    own = all(isinstance(call.source, Weights) for call in seen)
     kernels = ", ".join(sorted({call.kernel for call in seen}))
     return Found(len(seen), kernels, "its weights" if own else "queries and keys", worst)
 
@@ -120,7 +120,7 @@ def test_softcaps_with_sdpa() -> None:
     with torch.no_grad(), regard.watch(model) as seen:
         model(**kind.inputs("none"))
     seen.verify()
-    assert all(call.kernel == "sdpa" and call.held.bias is None for call in seen)
+    assert all(call.kernel == "sdpa" and call.source.bias is None for call in seen)
 
 
 def test_weights_are_far_from_uniform() -> None:

@@ -76,14 +76,14 @@ class TestWhatIsKept:
         with regard.watch(model) as seen, torch.no_grad():
             model(**kind.inputs("none"))
         for call in seen:
-            held = call.held
+            source = call.scores
             exact = regard.AttentionMatrix(
                 call.query.float(),
                 call.key.float(),
-                pattern=held.pattern,
-                bias=held.bias,
-                scale=held.scale,
-                positions=held.positions,
+                pattern=source.full_pattern,
+                bias=source.bias,
+                scale=source.scale,
+                positions=source.query_positions,
             )
             found = call.matrix.dense()
             torch.testing.assert_close(

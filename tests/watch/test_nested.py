@@ -26,7 +26,7 @@ class TestNested:
         assert len(outer) == 2 * len(inner) == 2 * len(alone) > 0
         for number, call in enumerate(outer):
             expected = alone[number % len(alone)]
-            assert (call.module, call.looks) == (expected.module, expected.looks)
+            assert (call.module, call.kind) == (expected.module, expected.kind)
             same(call.matrix.dense(), expected.matrix.dense())
         for call, expected in zip(inner, alone, strict=True):
             same(call.matrix.dense(), expected.matrix.dense())
@@ -96,5 +96,5 @@ class TestNested:
             torch.testing.assert_close(weights, expected.mean(dim=1) if averaged else expected)
         for seen in watchers:
             (call,) = seen
-            assert (call.looks, call.batch, call.heads) == ("cross" if cross else "self", 2, HEADS)
+            assert (call.kind, call.batch, call.heads) == ("cross" if cross else "self", 2, HEADS)
             same(call.matrix.dense(), expected)

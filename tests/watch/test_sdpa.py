@@ -120,7 +120,7 @@ def test_a_causal_mask_is_aligned_where_it_says(queries: int) -> None:
     allowed = torch.arange(6 - queries, 6)[:, None] >= torch.arange(6)
     seen = seen_sdpa(*given, attn_mask=allowed)
     assert_weights(seen, softmax_of(given.query, given.key, allowed=allowed))
-    assert seen[0].looks == "self"
+    assert seen[0].kind == "self"
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.3, 1.0, 2.5])
@@ -201,7 +201,7 @@ def test_other_keys_are_told_from_the_own_ones() -> None:
     cross = seen_sdpa(*inputs(queries=5, keys=7))
     own = seen_sdpa(*inputs(queries=5, keys=5))
     step = seen_sdpa(*inputs(queries=1, keys=7))
-    assert (cross[0].looks, own[0].looks, step[0].looks) == ("cross", "self", "self")
+    assert (cross[0].kind, own[0].kind, step[0].kind) == ("cross", "self", "self")
 
 
 def test_dropout_is_left_out_of_the_matrix() -> None:

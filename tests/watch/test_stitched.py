@@ -142,9 +142,9 @@ class TestGenerate:
         stitched = seen.stitched()
         stitched.verify()
         decoder = [call for call in stitched if "decoder" in call.module]
-        assert [call.looks for call in decoder] == ["self", "cross"] * LAYERS
+        assert [call.kind for call in decoder] == ["self", "cross"] * LAYERS
         assert {call.queries for call in decoder} == {NEW}
-        assert {call.keys for call in decoder if call.looks == "cross"} == {PROMPT}
+        assert {call.keys for call in decoder if call.kind == "cross"} == {PROMPT}
         encoder = [n for n, call in enumerate(stitched) if "decoder" not in call.module]
         # Rows of padding in the source aren't compared.
         same_rows(Seen([stitched[n] for n in encoder]), Seen([expected[n] for n in encoder]), there)
@@ -251,7 +251,7 @@ class TestMemory:
         source = tokens(length=PROMPT)
         with regard.watch(model) as seen:
             generate(model, source, torch.ones_like(source))
-        calls = [call for call in seen if call.looks == "cross"]
+        calls = [call for call in seen if call.kind == "cross"]
         assert len(calls) == LAYERS * NEW
         assert len({call.key.data_ptr() for call in calls}) == LAYERS
 

@@ -51,7 +51,7 @@ class TestRefusals:
         with regard.watch(model, where=where) as seen:
             for _ in range(2):
                 generate(model, source, torch.ones_like(source), num_beams=beams)
-        assert "cross" in {call.looks for call in seen}
+        assert "cross" in {call.kind for call in seen}
         rule = r"look at the same keys .* watch the self-attention of that decoder too$"
         with pytest.raises(ValueError, match=rule):
             seen.stitched()
@@ -64,7 +64,7 @@ class TestRefusals:
             for _ in range(2):
                 generate(model, source, torch.ones_like(source))
         stitched = seen.stitched()
-        assert [call.looks for call in stitched] == ["self", "cross"] * LAYERS * 2
+        assert [call.kind for call in stitched] == ["self", "cross"] * LAYERS * 2
         assert {call.queries for call in stitched} == {NEW}
 
     def test_reductions(self) -> None:
@@ -134,7 +134,7 @@ class TestRefusals:
                 for step in (7, 8):
                     model(x[:, :, step - 1 : step].clone(), x[:, :, :step].clone(), rude)
             if rude:
-                with pytest.raises(Overwritten, match="wrote over"):
+                with pytest.raises(Overwritten, match="was modified in place"):
                     _ = seen.stitched()[0].matrix
             else:
                 assert seen.stitched()[0].matrix.shape == (1, 2, 8, 8)

@@ -99,7 +99,7 @@ def test_multi_head_attention(mask: str, weights: str, batch_first: bool) -> Non
     options = {**MASKS[mask], **WEIGHTS[weights]}
     seen = watched(layer, x, x, x, **options)
     assert_own_weights(seen, own_weights(layer, x, x, x, **options))
-    assert (seen[0].batch, seen[0].heads, seen[0].looks) == (BATCH, HEADS, "self")
+    assert (seen[0].batch, seen[0].heads, seen[0].kind) == (BATCH, HEADS, "self")
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
@@ -117,7 +117,7 @@ def test_multi_head_attention_with_more_keys(
     options = {**MASKS[mask], **WEIGHTS[weights]}
     seen = watched(layer, x, x, x, **options)
     assert seen[0].keys == KEYS + len(made_with)
-    assert seen[0].looks == "self"
+    assert seen[0].kind == "self"
     assert_own_weights(seen, own_weights(layer, x, x, x, **options))
 
 
@@ -142,7 +142,7 @@ def test_multi_head_attention_to_another_sequence(queries: int, weights: str) ->
     key, value = numbers(BATCH, KEYS, 5), numbers(BATCH, KEYS, 9)
     options = {"key_padding_mask": ~KEPT, **WEIGHTS[weights]}
     seen = watched(layer, x, key, value, **options)
-    assert seen[0].looks == "cross"
+    assert seen[0].kind == "cross"
     assert_own_weights(seen, own_weights(layer, x, key, value, **options))
 
 
@@ -153,7 +153,7 @@ def test_values_of_their_own_do_not_make_another_sequence(weights: str, batch_fi
     layer = multi_head(batch_first=batch_first)
     x, value = (tokens(KEYS, batch_first=batch_first, seed=seed) for seed in (6, 7))
     seen = watched(layer, x, x, value, **WEIGHTS[weights])
-    assert seen[0].looks == "self"
+    assert seen[0].kind == "self"
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
@@ -214,7 +214,7 @@ def test_encoder_of_torch(norm_first: bool, training: bool, mask: str) -> None:
     x, options = tokens(KEYS), ENCODER_MASKS[mask]
     seen = watched(model, x, **options)
     assert [call.module for call in seen] == ["layers.0.self_attn", "layers.1.self_attn"]
-    assert all(call.check.passed and call.looks == "self" for call in seen)
+    assert all(call.check.passed and call.kind == "self" for call in seen)
     assert_own_weights(seen, own_weights(model, x, **options))
 
 
@@ -251,7 +251,7 @@ def test_decoder_of_torch(training: bool) -> None:
     target, memory = tokens(KEYS), tokens(KEYS, seed=9)
     options = {"tgt_mask": BEHIND, "memory_key_padding_mask": ~KEPT}
     seen = watched(model, target, memory, **options)
-    assert [(call.module, call.looks) for call in seen] == [
+    assert [(call.module, call.kind) for call in seen] == [
         ("layers.0.self_attn", "self"),
         ("layers.0.multihead_attn", "cross"),
         ("layers.1.self_attn", "self"),
@@ -274,6 +274,6 @@ def test_transformer_of_torch() -> None:
         "memory_key_padding_mask": ~KEPT,
     }
     seen = watched(model, source, target, **options)
-    assert [call.looks for call in seen] == ["self", *2 * ["self", "cross"]]
+    assert [call.kind for call in seen] == ["self", *2 * ["self", "cross"]]
     assert seen["decoder.layers.1.multihead_attn"].keys == KEYS
     assert_own_weights(seen, own_weights(model, source, target, **options))

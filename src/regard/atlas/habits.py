@@ -149,7 +149,7 @@ class Habits:
         tile.heads_of(state["entropy"]).add_(tile.entropy.sum(dim=2))
         tile.heads_of(state["effective"]).add_(effective_keys(tile).sum(dim=2))
         tile.add_to_columns(state["received"], tile.column_sums)
-        tile.add_to_columns(state["lookers"], tile.lookers)
+        tile.add_to_columns(state["lookers"], tile.num_allowed_queries)
         offsets, sums = sums_by_offset(tile)
         middle = state["received"].shape[2] - 1
         by_offset = tile.heads_of(state["offsets"])

@@ -87,7 +87,7 @@ class Surveyor:
             self._model(input_ids=ids, **self._options)
         seen.verify()
         length = ids.shape[1]
-        others = [call for call in seen if call.looks != "self" or call.keys != length]
+        others = [call for call in seen if call.kind != "self" or call.keys != length]
         if not seen or others or getattr(_config(self._model), "is_encoder_decoder", False):
             raise ValueError(
                 f"{type(self._model).__name__} has no attention of each token over the text alone: "

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from regard.attention import step
-from regard.attention.arguments import checked_call
+from regard.attention.inputs import checked_inputs
 from regard.attention.plan import Plan, planned, run
 from regard.attention.uncompiled import uncompiled
 from regard.patterns import Pattern
@@ -136,8 +136,8 @@ def plan(
     blocks: the pattern leaves many blocks empty, which it skips. 7.6 % of the pairs are computed, \
 2.6 billion floating-point operations.
     """
-    call = checked_call(query, key, value, pattern, bias, scale, dropout, positions)
-    return planned(call, lse, backend)
+    inputs = checked_inputs(query, key, value, pattern, bias, scale, dropout, positions)
+    return planned(inputs, lse, backend)
 
 
 def _overridden(function: Callable[..., Any], arguments: tuple[Any, ...], backend: str) -> Any:
@@ -148,7 +148,7 @@ def _overridden(function: Callable[..., Any], arguments: tuple[Any, ...], backen
 
 
 def _attend(arguments: Any, lse: bool, backend: str) -> tuple[Tensor, Tensor | None]:
-    return run(checked_call(*arguments), lse, backend)
+    return run(checked_inputs(*arguments), lse, backend)
 
 
 _attend_uncompiled = uncompiled(_attend)

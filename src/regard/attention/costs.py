@@ -7,7 +7,7 @@ are quicker or slower, but all of it by about as much.
 
 import torch
 
-from regard.attention.call import Call
+from regard.attention.inputs import AttentionInputs
 from regard.patterns import Layout
 from regard.patterns.few import FEW
 from regard.patterns.given import Given
@@ -35,47 +35,47 @@ _LAYOUT, _LOOKED_AT = 4e6, 8.0
 """A pattern cut into blocks, and each pair of a mask or graph that is looked at for that."""
 
 
-def of_all_pairs(call: Call) -> float:
+def of_all_pairs(inputs: AttentionInputs) -> float:
     """Return what it costs to compute all pairs under a dense mask, in nanoseconds."""
-    pairs = call.num_queries * call.num_keys
-    sequences = 0 if isinstance(call.pattern, Everyone) else call.pattern.batch_size or 1
-    return pairs * (call.batch * _per_pair(call) + sequences * _MASKED) / _threads()
+    pairs = inputs.num_queries * inputs.num_keys
+    sequences = 0 if isinstance(inputs.pattern, Everyone) else inputs.pattern.batch_size or 1
+    return pairs * (inputs.batch * _per_pair(inputs) + sequences * _MASKED) / _threads()
 
 
-def of_blocks_at_least(call: Call) -> float:
+def of_blocks_at_least(inputs: AttentionInputs) -> float:
     """Return what a pattern in blocks costs at least, before it is cut into them.
 
     That alone may take longer than all pairs: of a graph with many edges, whose keys are copied one
     by one, or of a mask that is new in every step.
     """
-    cost = _of_layout(call)
-    for leaf in call.pattern.leaves():
+    cost = _of_layout(inputs)
+    for leaf in inputs.pattern.leaves():
         if isinstance(leaf, Neighbours):
-            rows = len(leaf.edges) * call.batch * call.key.shape[1]
-            cost += rows * _width(call) * _GATHERED / _threads()
-    if isinstance(call.pattern, Given):
-        cost += call.pattern.share_of_blocks * of_all_pairs(call)
+            rows = len(leaf.edges) * inputs.batch * inputs.key.shape[1]
+            cost += rows * _width(inputs) * _GATHERED / _threads()
+    if isinstance(inputs.pattern, Given):
+        cost += inputs.pattern.share_of_blocks * of_all_pairs(inputs)
     return cost
 
 
-def _of_layout(call: Call) -> float:
+def _of_layout(inputs: AttentionInputs) -> float:
     """Return what it costs to cut a pattern into blocks; of most, that is kept for later calls."""
-    leaves = list(call.pattern.leaves())
-    if call.num_queries <= FEW:
+    leaves = list(inputs.pattern.leaves())
+    if inputs.num_queries <= FEW:
         # A step of a text that is being generated: the next one has a key more.
         return _LAYOUT
-    if call.first_position is not None and all(map(compares_by_value, leaves)):
+    if inputs.first_position is not None and all(map(compares_by_value, leaves)):
         return 0.0
     pairs = sum(leaf.mask.numel() for leaf in leaves if isinstance(leaf, Given))
     return _LAYOUT + _LOOKED_AT * pairs
 
 
-def of_blocks(call: Call, layout: Layout) -> float:
+def of_blocks(inputs: AttentionInputs, layout: Layout) -> float:
     """Return what it costs to compute the strips of a layout, in nanoseconds."""
-    computed, overhead = 0.0, _of_layout(call)
+    computed, overhead = 0.0, _of_layout(inputs)
     for strip in layout.unwritten:
-        sequences = call.batch if strip.batch is None else 1
-        per_pair = _per_pair(call)
+        sequences = inputs.batch if strip.batch is None else 1
+        per_pair = _per_pair(inputs)
         if strip.pattern is not None:
             written = strip.num_pairs <= WRITTEN_PAIRS
             per_pair += _MASKED if written else _TESTED
@@ -83,22 +83,22 @@ def of_blocks(call: Call, layout: Layout) -> float:
             per_pair += _MASKED / strip.num_rectangles
         computed += sequences * strip.num_pairs * per_pair
         if strip.keys.pitch is None:
-            rows = strip.num_rectangles * strip.keys.count * call.key.shape[1]
-            computed += sequences * rows * _width(call) * _GATHERED
+            rows = strip.num_rectangles * strip.keys.count * inputs.key.shape[1]
+            computed += sequences * rows * _width(inputs) * _GATHERED
         overhead += sequences * CALL
     return computed / _threads() + overhead
 
 
-def _per_pair(call: Call) -> float:
+def _per_pair(inputs: AttentionInputs) -> float:
     """Return what the pair of a query and a key costs in all heads of one sequence."""
-    per_head = _PAIR + _NUMBER * _width(call)
-    heads = call.bias.num_heads or 1 if call.bias is not None else 0
-    share = (call.bias.batch_size or 1) / call.batch if call.bias is not None else 0
-    return call.num_heads * per_head + heads * share * _BIASED
+    per_head = _PAIR + _NUMBER * _width(inputs)
+    heads = inputs.bias.num_heads or 1 if inputs.bias is not None else 0
+    share = (inputs.bias.batch_size or 1) / inputs.batch if inputs.bias is not None else 0
+    return inputs.num_heads * per_head + heads * share * _BIASED
 
 
-def _width(call: Call) -> int:
-    return call.key.shape[-1] + call.value.shape[-1]
+def _width(inputs: AttentionInputs) -> int:
+    return inputs.key.shape[-1] + inputs.value.shape[-1]
 
 
 def _threads() -> int:

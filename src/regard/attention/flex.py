@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.call import Call
+from regard.attention.inputs import AttentionInputs
 from regard.patterns import Cover
 from regard.patterns.cover import Span
 from regard.patterns.memory import remembered
@@ -18,14 +18,14 @@ BLOCK = 128
 """Rows and columns of a block, as FlexAttention's kernels expect them."""
 
 
-def obstacle(call: Call, lse: bool) -> str | None:
+def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
     """Say why this backend can't serve a call, or None if it can."""
-    tensors = (call.query, call.key, call.value)
+    tensors = (inputs.query, inputs.key, inputs.value)
     trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    on_cpu = call.query.device.type == "cpu"
-    if call.dropout:
+    on_cpu = inputs.query.device.type == "cpu"
+    if inputs.dropout:
         return "FlexAttention has no dropout"
-    if on_cpu and (trains or call.trains_bias):
+    if on_cpu and (trains or inputs.trains_bias):
         return (
             "on the CPU FlexAttention serves inference only: PyTorch has no backward for it there; "
             'wrap the call in torch.no_grad() or choose backend="blocks"'
@@ -35,15 +35,15 @@ def obstacle(call: Call, lse: bool) -> str | None:
             "on the CPU FlexAttention returns no log-sum-exp; "
             'choose backend="blocks" or backend="fused"'
         )
-    if call.query.dtype == torch.float64 and not on_cpu:
+    if inputs.query.dtype == torch.float64 and not on_cpu:
         return "FlexAttention's GPU kernels have no float64"
-    if any(isinstance(leaf, Neighbours) for leaf in call.pattern.leaves()):
+    if any(isinstance(leaf, Neighbours) for leaf in inputs.pattern.leaves()):
         return 'FlexAttention can\'t search an edge list; choose backend="blocks"'
     return None
 
 
 def run(
-    call: Call, lse: bool
+    inputs: AttentionInputs, lse: bool
 ) -> tuple[
     Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"] | None
 ]:
@@ -51,13 +51,13 @@ def run(
     # Every pattern compiles anew. Past PyTorch's own limit of 8 it would refuse to.
     with torch._dynamo.config.patch(recompile_limit=1024):  # pyright: ignore[reportPrivateUsage]
         found = _compiled()(
-            call.query,
-            call.key,
-            call.value,
-            score_mod=_score_mod(call),
-            block_mask=block_mask(call),
-            scale=call.scale,
-            enable_gqa=call.group > 1,
+            inputs.query,
+            inputs.key,
+            inputs.value,
+            score_mod=_score_mod(inputs),
+            block_mask=block_mask(inputs),
+            scale=inputs.scale,
+            enable_gqa=inputs.group > 1,
             return_lse=lse,
         )
     return found if lse else (found, None)
@@ -70,25 +70,25 @@ def _compiled() -> Callable[..., Any]:
     return torch.compile(flex_attention, dynamic=False, fullgraph=True)
 
 
-def block_mask(call: Call) -> Any:
+def block_mask(inputs: AttentionInputs) -> Any:
     """Return the pattern as FlexAttention's BlockMask, or None if it allows every pair.
 
     The blocks are found by `cover`; only those that it leaves open are tested pair by pair.
     """
-    if call.is_dense:
+    if inputs.is_dense:
         return None
-    first = call.first_position
+    first = inputs.first_position
     if first is None:
-        return _block_mask(call)
-    name = ("block mask", first, call.num_queries, call.num_keys, call.query.device)
-    return remembered(call.pattern, name, lambda: _block_mask(call))
+        return _block_mask(inputs)
+    name = ("block mask", first, inputs.num_queries, inputs.num_keys, inputs.query.device)
+    return remembered(inputs.pattern, name, lambda: _block_mask(inputs))
 
 
-def _block_mask(call: Call) -> Any:
+def _block_mask(inputs: AttentionInputs) -> Any:
     from torch.nn.attention.flex_attention import BlockMask
 
-    pattern, query_positions = call.simple_pattern, call.query_positions
-    num_keys, device = call.num_keys, call.query.device
+    pattern, query_positions = inputs.simple_pattern, inputs.query_positions
+    num_keys, device = inputs.num_keys, inputs.query.device
     batch = torch.arange(pattern.batch_size or 1, device="cpu")[:, None, None]
     query = Span(*(end[None, :, None] for end in _block_ends(query_positions)))
     key = Span(*(end[None, None, :] for end in _block_ends(torch.arange(num_keys, device="cpu"))))
@@ -119,12 +119,12 @@ def _listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
     return chosen.sum(dim=-1, dtype=torch.int32)[:, None], order.int()[:, None]
 
 
-def _score_mod(call: Call) -> Callable[..., Tensor] | None:
-    bias = call.bias
+def _score_mod(inputs: AttentionInputs) -> Callable[..., Tensor] | None:
+    bias = inputs.bias
     if bias is None:
         return None
     # A tensor of its own: the compiler stumbles over one that the mask reads too.
-    here = call.query_positions.to(call.query.device).clone()
+    here = inputs.query_positions.to(inputs.query.device).clone()
 
     def score_mod(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return bias.adjust(score, batch, head, here[query], key)

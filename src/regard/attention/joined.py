@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from regard.attention.call import Call
 from regard.attention.exact import settle
+from regard.attention.inputs import AttentionInputs
 from regard.attention.pieces import tasks
 from regard.attention.rows import add, put, take
 from regard.patterns import Layout
@@ -38,21 +38,21 @@ class Work:
 
 
 def attend_joined(
-    call: Call, work: Work
+    inputs: AttentionInputs, work: Work
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
     """Return the output of attention and the log-sum-exp of each row."""
     settle()
-    tensors = () if call.bias is None else call.bias.tensors
-    output, lse = _Joined.apply(call, work, *map(_readable, same_head_size(call)), *tensors)
-    return output[..., : call.value.shape[-1]], lse
+    tensors = () if inputs.bias is None else inputs.bias.tensors
+    output, lse = _Joined.apply(inputs, work, *map(_readable, same_head_size(inputs)), *tensors)
+    return output[..., : inputs.value.shape[-1]], lse
 
 
-def same_head_size(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+def same_head_size(inputs: AttentionInputs) -> tuple[Tensor, Tensor, Tensor]:
     """Return query, key and value with zeros appended until they have the one size kernels want.
 
     Zeros change neither scores nor values.
     """
-    query, key, value = call.query, call.key, call.value
+    query, key, value = inputs.query, inputs.key, inputs.value
     missing = value.shape[-1] - key.shape[-1]
     if missing > 0:
         query, key = pad(query, (0, missing)), pad(key, (0, missing))
@@ -66,17 +66,22 @@ class _Joined(torch.autograd.Function):
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        call: Call, work: Work, query: Tensor, key: Tensor, value: Tensor, *bias: Tensor
+        inputs: AttentionInputs,
+        work: Work,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *bias: Tensor,
     ) -> tuple[Tensor, Tensor]:
         layout = work.forward
         # Parts are joined in the type of the sums: half precision would round at every join.
         joins = any(not strip.fresh for strip in layout.strips)
-        output = _empty(query, call.lse_dtype if joins else query.dtype)
-        lse = _empty(query[..., :1], call.lse_dtype)
+        output = _empty(query, inputs.lse_dtype if joins else query.dtype)
+        lse = _empty(query[..., :1], inputs.lse_dtype)
         if not layout.starts_all:
             output.zero_()
             lse.fill_(-torch.inf)
-        for task in tasks(call, layout, query, key, value, causal=work.causal, backward=False):
+        for task in tasks(inputs, layout, query, key, value, causal=work.causal, backward=False):
             part, part_lse = task.forward()
             rows, outputs, sums = task.strip.queries, output[task.batch], lse[task.batch]
             if not task.strip.fresh:
@@ -90,7 +95,7 @@ class _Joined(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.call, ctx.work = inputs[:2]
+        ctx.inputs, ctx.work = inputs[:2]
         # The bias is saved so that PyTorch notices if it has changed by the backward pass.
         ctx.save_for_backward(*inputs[2:5], *output, *inputs[5:])
         ctx.set_materialize_grads(False)
@@ -102,13 +107,13 @@ class _Joined(torch.autograd.Function):
         query, key, value, output, lse, *bias = ctx.saved_tensors
         needed = tuple(ctx.needs_input_grad[2:])
         given = (query, key, value, output, lse, grad, grad_lse, *bias)
-        return None, None, *_Gradient.apply(ctx.call, ctx.work, needed, *given)
+        return None, None, *_Gradient.apply(ctx.inputs, ctx.work, needed, *given)
 
     @staticmethod
     def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
         info: Any,
         in_dims: tuple[Any, ...],
-        call: Call,
+        inputs: AttentionInputs,
         work: Work,
         query: Tensor,
         key: Tensor,
@@ -116,8 +121,8 @@ class _Joined(torch.autograd.Function):
         *bias: Tensor,
     ) -> tuple[tuple[Tensor, ...], tuple[int, int]]:
         """Compute the entries of an axis that `torch.vmap` maps over as further sequences."""
-        query, key, value = _mapped(info, call, (query, key, value), in_dims[2:], bias)
-        more = replace(call, query=query, key=key, value=value)
+        query, key, value = _mapped(info, inputs, (query, key, value), in_dims[2:], bias)
+        more = replace(inputs, query=query, key=key, value=value)
         found = _Joined.apply(more, work, query, key, value, *bias)
         return tuple(x.unflatten(0, (info.batch_size, -1)) for x in found), (0, 0)
 
@@ -127,7 +132,7 @@ class _Gradient(torch.autograd.Function):
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        call: Call,
+        inputs: AttentionInputs,
         work: Work,
         needed: tuple[bool, ...],
         query: Tensor,
@@ -152,12 +157,12 @@ class _Gradient(torch.autograd.Function):
         lse = _finite(lse)
 
         layout = work.backward()
-        sums = [_empty(x, call.lse_dtype) for x in (query, key, value)]
+        sums = [_empty(x, inputs.lse_dtype) for x in (query, key, value)]
         for total in sums[layout.starts_all :]:
             total.zero_()
         learned = [tensor for tensor, learns in zip(bias, needed[3:], strict=True) if learns]
-        learned_sums = [torch.zeros_like(tensor, dtype=call.lse_dtype) for tensor in learned]
-        for task in tasks(call, layout, query, key, value, causal=work.causal, backward=True):
+        learned_sums = [torch.zeros_like(tensor, dtype=inputs.lse_dtype) for tensor in learned]
+        for task in tasks(inputs, layout, query, key, value, causal=work.causal, backward=True):
             rows, batch = task.strip.queries, task.batch
             grad_query, grad_key, grad_value, *others = task.backward(
                 take(grad[batch], rows), take(output[batch], rows), take(lse[batch], rows), learned
@@ -186,17 +191,17 @@ class _Gradient(torch.autograd.Function):
     def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
         info: Any,
         in_dims: tuple[Any, ...],
-        call: Call,
+        inputs: AttentionInputs,
         work: Work,
         needed: tuple[bool, ...],
         *given: Tensor | None,
     ) -> tuple[tuple[Tensor | None, ...], tuple[int | None, ...]]:
         """Compute the entries of an axis that `torch.vmap` maps over as further sequences."""
         parts, bias = given[:7], given[7:]
-        query, key, value, *others = _mapped(info, call, parts, in_dims[3:], bias)
+        query, key, value, *others = _mapped(info, inputs, parts, in_dims[3:], bias)
         if any(needed[3:]):
             raise ValueError("torch.vmap can't map over the gradient of a bias")
-        more = replace(call, query=query, key=key, value=value)
+        more = replace(inputs, query=query, key=key, value=value)
         found = _Gradient.apply(more, work, needed, query, key, value, *others, *bias)
         grads = [None if x is None else x.unflatten(0, (info.batch_size, -1)) for x in found]
         return tuple(grads), tuple(None if x is None else 0 for x in grads)
@@ -204,7 +209,7 @@ class _Gradient(torch.autograd.Function):
 
 def _mapped(
     info: Any,
-    call: Call,
+    inputs: AttentionInputs,
     tensors: Sequence[Tensor | None],
     axes: Sequence[int | None],
     bias: Sequence[Tensor | None],
@@ -213,7 +218,7 @@ def _mapped(
 
     Args:
         info: what `torch.vmap` tells.
-        call: the call, of the size that one entry of the axis has.
+        inputs: the inputs, of the size that one entry of the axis has.
         tensors: [batch, ...] and the axis.
         axes: where the axis is in each; None where all entries have the same.
         bias: what the bias reads.
@@ -221,7 +226,7 @@ def _mapped(
     Raises:
         ValueError: the pattern or the bias has entries for each sequence, or the axis.
     """
-    alone = call.pattern.batch_size or (call.bias is not None and call.bias.batch_size)
+    alone = inputs.pattern.batch_size or (inputs.bias is not None and inputs.bias.batch_size)
     if alone or any(axis is not None for axis in axes[len(axes) - len(bias) :] if bias):
         raise ValueError(
             "torch.vmap can't map over attention whose pattern or bias has a batch axis, or over "

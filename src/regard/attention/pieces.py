@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.attention import kernels, written
-from regard.attention.call import Call
+from regard.attention.inputs import AttentionInputs
 from regard.attention.rows import take
 from regard.patterns import Layout
 from regard.patterns.strips import Strip
@@ -52,15 +52,15 @@ class Task:
         return (_unfold(query, self.group), *others)
 
 
-def writes_scores(call: Call) -> bool:
+def writes_scores(inputs: AttentionInputs) -> bool:
     """Whether the scores must be written down, because no fused kernel takes such a bias."""
-    if call.bias is None:
+    if inputs.bias is None:
         return False
-    return not call.bias.additive or any(tensor.requires_grad for tensor in call.bias.tensors)
+    return not inputs.bias.additive or any(tensor.requires_grad for tensor in inputs.bias.tensors)
 
 
 def tasks(
-    call: Call,
+    inputs: AttentionInputs,
     layout: Layout,
     query: Tensor,
     key: Tensor,
@@ -72,7 +72,7 @@ def tasks(
     """Cut a call into tasks.
 
     Args:
-        call: the call.
+        inputs: the inputs.
         layout: its strips.
         query: [batch, heads, queries, dim]; dim is that of the call, or more.
         key: [batch, key_heads, keys, dim].
@@ -81,44 +81,44 @@ def tasks(
         backward: whether gradients are to be computed, which take up more memory.
     """
     gathered = (s.num_rectangles * s.keys.count for s in layout.strips if s.keys.pitch is None)
-    if sum(gathered) > call.num_keys:
+    if sum(gathered) > inputs.num_keys:
         # Gathering a row is quick if all its heads lie side by side.
         key, value = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (key, value))
-    per_sequence = call.bias is not None and call.bias.batch_size is not None
-    for bite in (bite for strip in layout.strips for bite in _bites(call, strip, backward)):
-        sequences = range(call.batch) if bite.batch is None else [bite.batch]
+    per_sequence = inputs.bias is not None and inputs.bias.batch_size is not None
+    for bite in (bite for strip in layout.strips for bite in _bites(inputs, strip, backward)):
+        sequences = range(inputs.batch) if bite.batch is None else [bite.batch]
         mask = adjust = None
         for batch in sequences:
             if batch == sequences[0] or per_sequence:
-                if writes_scores(call):
-                    adjust = _adjust(call, layout, bite, batch)
+                if writes_scores(inputs):
+                    adjust = _adjust(inputs, layout, bite, batch)
                 else:
-                    mask = _additive_mask(call, layout, bite, batch)
+                    mask = _additive_mask(inputs, layout, bite, batch)
             piece = kernels.Piece(
-                _fold(take(query[batch], bite.queries), call.group),
+                _fold(take(query[batch], bite.queries), inputs.group),
                 take(key[batch], bite.keys),
                 take(value[batch], bite.keys),
                 mask,
                 causal,
-                call.scale,
+                inputs.scale,
             )
-            yield Task(bite, batch, piece, adjust, call.group)
+            yield Task(bite, batch, piece, adjust, inputs.group)
 
 
-def _bites(call: Call, strip: Strip, backward: bool) -> Iterator[Strip]:
+def _bites(inputs: AttentionInputs, strip: Strip, backward: bool) -> Iterator[Strip]:
     """Cut a strip so that what is allocated for each kernel call stays within a budget."""
     num_queries, num_keys = strip.queries.count, strip.keys.count
-    width = max(call.key.shape[-1], call.value.shape[-1])
-    budget = _BYTES_AT_ONCE.get(call.query.device.type, _BYTES_AT_ONCE_ELSEWHERE)
-    budget //= call.query.element_size()
-    per_row = call.num_heads * width
+    width = max(inputs.key.shape[-1], inputs.value.shape[-1])
+    budget = _BYTES_AT_ONCE.get(inputs.query.device.type, _BYTES_AT_ONCE_ELSEWHERE)
+    budget //= inputs.query.element_size()
+    per_row = inputs.num_heads * width
     gathered = backward or strip.keys.pitch is None
-    per_rectangle = 2 * num_keys * call.key.shape[1] * width if gathered else 0
+    per_rectangle = 2 * num_keys * inputs.key.shape[1] * width if gathered else 0
     scores = 0
-    if writes_scores(call):
-        scores = 4 * num_keys * call.num_heads
-    elif call.bias is not None:
-        scores = num_keys * call.num_heads
+    if writes_scores(inputs):
+        scores = 4 * num_keys * inputs.num_heads
+    elif inputs.bias is not None:
+        scores = num_keys * inputs.num_heads
     elif strip.pattern is not None:
         scores = 2 * num_keys
 
@@ -131,70 +131,72 @@ def _bites(call: Call, strip: Strip, backward: bool) -> Iterator[Strip]:
 
 
 def _additive_mask(
-    call: Call, layout: Layout, strip: Strip, batch: int
+    inputs: AttentionInputs, layout: Layout, strip: Strip, batch: int
 ) -> Float[Tensor, "rectangles heads queries keys"] | None:
     """Return what is added to the scores of a strip, −inf where a pair is not allowed.
 
     The axes of rectangles and heads have length 1 where all are alike.
     """
-    allowed = _allowed(call, layout, strip, batch)
-    zero = torch.zeros((), dtype=call.lse_dtype, device=call.query.device)
-    if call.bias is not None:
-        places = _places(call, layout, strip[:1] if _same_distance(call, strip) else strip, batch)
-        added = call.bias.adjust(zero, *places)
-        shape = (places[2].shape[0], call.num_heads, strip.queries.count, strip.keys.count)
+    allowed = _allowed(inputs, layout, strip, batch)
+    zero = torch.zeros((), dtype=inputs.lse_dtype, device=inputs.query.device)
+    if inputs.bias is not None:
+        places = _places(
+            inputs, layout, strip[:1] if _same_distance(inputs, strip) else strip, batch
+        )
+        added = inputs.bias.adjust(zero, *places)
+        shape = (places[2].shape[0], inputs.num_heads, strip.queries.count, strip.keys.count)
         added = added.expand(shape)
         if allowed is not None:
             added = added.masked_fill(~allowed, -torch.inf)
-        return _fold(added, call.group)
+        return _fold(added, inputs.group)
     if allowed is None:
         return None
-    return torch.where(allowed, zero, -torch.inf).repeat(1, 1, call.group, 1)
+    return torch.where(allowed, zero, -torch.inf).repeat(1, 1, inputs.group, 1)
 
 
-def _adjust(call: Call, layout: Layout, strip: Strip, batch: int) -> written.Adjust:
+def _adjust(inputs: AttentionInputs, layout: Layout, strip: Strip, batch: int) -> written.Adjust:
     """Return what turns the products of a strip into scores, heads folded as in its piece."""
-    bias = call.bias
+    bias = inputs.bias
     assert bias is not None
-    allowed = _allowed(call, layout, strip, batch)
-    places = _places(call, layout, strip, batch)
+    allowed = _allowed(inputs, layout, strip, batch)
+    places = _places(inputs, layout, strip, batch)
 
     def adjust(products: Tensor) -> Tensor:
-        scores = bias.adjust(_unfold(products, call.group), *places)
+        scores = bias.adjust(_unfold(products, inputs.group), *places)
         if allowed is not None:
             scores = scores.masked_fill(~allowed, -torch.inf)
-        return _fold(scores, call.group)
+        return _fold(scores, inputs.group)
 
     return adjust
 
 
 def _allowed(
-    call: Call, layout: Layout, strip: Strip, batch: int
+    inputs: AttentionInputs, layout: Layout, strip: Strip, batch: int
 ) -> Bool[Tensor, "rectangles 1 queries keys"] | None:
-    allowed = strip.allowed(layout.query_positions, batch, call.query.device)
+    allowed = strip.allowed(layout.query_positions, batch, inputs.query.device)
     return None if allowed is None else allowed[:, None]
 
 
 def _places(
-    call: Call, layout: Layout, strip: Strip, batch: int
+    inputs: AttentionInputs, layout: Layout, strip: Strip, batch: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return batch, head, query position and key position of the scores, to be broadcast."""
-    device = call.query.device
+    device = inputs.query.device
     return (
         torch.tensor(batch, device=device),
-        torch.arange(call.num_heads, device=device)[:, None, None],
+        torch.arange(inputs.num_heads, device=device)[:, None, None],
         layout.query_positions[strip.queries.index()].to(device)[:, None, :, None],
         strip.keys.index().to(device)[:, None, None, :],
     )
 
 
-def _same_distance(call: Call, strip: Strip) -> bool:
+def _same_distance(inputs: AttentionInputs, strip: Strip) -> bool:
     """Whether a bias that depends on the distance alone is the same in every rectangle."""
-    assert call.bias is not None
-    if not call.bias.relative or strip.queries.table is not None or strip.keys.table is not None:
+    assert inputs.bias is not None
+    if not inputs.bias.relative or strip.queries.table is not None or strip.keys.table is not None:
         return False
     distance = strip.keys.start - strip.queries.start
-    return call.first_position is not None and bool((distance == distance[0]).all())
+    return inputs.first_position is not None and bool((distance == distance[0]).all())
 
 
 def _fold(x: Tensor, group: int) -> Tensor:

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import blocks, costs, flex, fused, reference, step
-from regard.attention.arguments import autocasts
-from regard.attention.call import Call
+from regard.attention.inputs import AttentionInputs, autocasts
 from regard.errors import check_choice
 from regard.patterns.causal import Causal
 from regard.patterns.memory import remembered
@@ -25,8 +24,8 @@ SHORT, SPARSE = 320, 0.6
 class Backend(NamedTuple):
     """An implementation of attention."""
 
-    obstacle: Callable[[Call, bool], str | None]
-    run: Callable[[Call, bool], tuple[Tensor, Tensor | None]]
+    obstacle: Callable[[AttentionInputs, bool], str | None]
+    run: Callable[[AttentionInputs, bool], tuple[Tensor, Tensor | None]]
 
 
 BACKENDS = {
@@ -60,34 +59,34 @@ class Plan:
         )
 
 
-def run(call: Call, lse: bool, backend: str) -> tuple[Tensor, Tensor | None]:
+def run(inputs: AttentionInputs, lse: bool, backend: str) -> tuple[Tensor, Tensor | None]:
     """Run a call on the backend that is planned for it."""
-    name, _ = _served_by(call, lse, backend)
-    if not call.num_queries or not call.num_keys:
+    name, _ = _served_by(inputs, lse, backend)
+    if not inputs.num_queries or not inputs.num_keys:
         # Nothing is looked at, and no kernel need be asked.
         name = "reference"
     if backend == "auto" and name == "fused" and not lse and not torch.compiler.is_compiling():
-        step.keep(call)
-    if autocasts(call.query.device):
+        step.keep(inputs)
+    if autocasts(inputs.query.device):
         # The tensors have autocast's type by now; what is computed from them keeps its own.
-        with torch.autocast(call.query.device.type, enabled=False):
-            return BACKENDS[name].run(call, lse)
-    return BACKENDS[name].run(call, lse)
+        with torch.autocast(inputs.query.device.type, enabled=False):
+            return BACKENDS[name].run(inputs, lse)
+    return BACKENDS[name].run(inputs, lse)
 
 
-def planned(call: Call, lse: bool, backend: str) -> Plan:
+def planned(inputs: AttentionInputs, lse: bool, backend: str) -> Plan:
     """Say which backend serves a call and what that costs; raises as `_served_by` does."""
-    name, reason = _served_by(call, lse, backend)
+    name, reason = _served_by(inputs, lse, backend)
     if name in ("blocks", "flex"):
-        density = _density(call)
+        density = _density(inputs)
     else:
-        density = fused.density(call, lse) if name == "fused" else 1.0
-    width = call.key.shape[-1] + call.value.shape[-1]
-    pairs = call.batch * call.num_heads * call.num_queries * call.num_keys
+        density = fused.density(inputs, lse) if name == "fused" else 1.0
+    width = inputs.key.shape[-1] + inputs.value.shape[-1]
+    pairs = inputs.batch * inputs.num_heads * inputs.num_queries * inputs.num_keys
     return Plan(name, reason, density, 2.0 * width * pairs * density)
 
 
-def _served_by(call: Call, lse: bool, backend: str) -> tuple[str, str]:
+def _served_by(inputs: AttentionInputs, lse: bool, backend: str) -> tuple[str, str]:
     """Choose the backend for a call, or check that the named one can serve it.
 
     Returns:
@@ -99,80 +98,80 @@ def _served_by(call: Call, lse: bool, backend: str) -> tuple[str, str]:
     """
     check_choice("backend", backend, ("auto", *BACKENDS))
     if backend == "auto":
-        name, reason = _choose(call, lse)
+        name, reason = _choose(inputs, lse)
     else:
         name, reason = backend, "it was asked for"
-    problem = BACKENDS[name].obstacle(call, lse)
+    problem = BACKENDS[name].obstacle(inputs, lse)
     if problem:
         advice = '; backend="reference" can, slowly' if backend == "auto" else ""
         raise ValueError(f'backend "{name}" can\'t serve this call: {problem}{advice}')
     return name, reason
 
 
-def _choose(call: Call, lse: bool) -> tuple[str, str]:
-    pairs = call.num_queries * call.num_keys
+def _choose(inputs: AttentionInputs, lse: bool) -> tuple[str, str]:
+    pairs = inputs.num_queries * inputs.num_keys
     if not pairs:
         return "reference", "there is nothing to look at"
-    if call.dropout:
+    if inputs.dropout:
         return "fused", "it is the only fused kernel with dropout"
-    if call.bias is not None and not call.bias.additive:
-        if _serves_on_gpu(call, lse):
+    if inputs.bias is not None and not inputs.bias.additive:
+        if _serves_on_gpu(inputs, lse):
             return "flex", "the bias changes scores rather than adding to them"
         return "blocks", "the bias changes scores rather than adding to them, so they are written"
-    masked = not fused.obstacle(call, lse) and not call.trains_bias
-    if masked and not _is_plain(call) and costs.of_all_pairs(call) <= costs.CALL:
+    masked = not fused.obstacle(inputs, lse) and not inputs.trains_bias
+    if masked and not _is_plain(inputs) and costs.of_all_pairs(inputs) <= costs.CALL:
         return "fused", "there are so few pairs that computing all of them is the quickest"
-    if call.bias is None and call.is_dense:
+    if inputs.bias is None and inputs.is_dense:
         return "fused", "every query may look at every key"
-    if fused.kernel_masks(call):
+    if fused.kernel_masks(inputs):
         return "fused", "the kernel masks what lies ahead by itself"
-    masked = masked and _mask_size(call) <= LARGEST_MASK
+    masked = masked and _mask_size(inputs) <= LARGEST_MASK
     if not masked:
-        name = "flex" if _serves_on_gpu(call, lse) else "blocks"
+        name = "flex" if _serves_on_gpu(inputs, lse) else "blocks"
         return name, "it needs no mask as large as the matrix"
-    if _blocks_pay(call):
-        name = "flex" if _serves_on_gpu(call, lse) else "blocks"
+    if _blocks_pay(inputs):
+        name = "flex" if _serves_on_gpu(inputs, lse) else "blocks"
         return name, "the pattern leaves many blocks empty, which it skips"
     return "fused", "the pattern leaves too few blocks empty for skipping them to pay"
 
 
-def _is_plain(call: Call) -> bool:
+def _is_plain(inputs: AttentionInputs) -> bool:
     """Say whether the kernel has all that it needs for a call, so that torch.compile can follow."""
-    return call.bias is None and isinstance(call.pattern, Everyone | Causal)
+    return inputs.bias is None and isinstance(inputs.pattern, Everyone | Causal)
 
 
-def _blocks_pay(call: Call) -> bool:
+def _blocks_pay(inputs: AttentionInputs) -> bool:
     """Say whether computing only the blocks that a pattern allows is quicker than all pairs."""
-    if call.query.device.type != "cpu":
-        return call.num_keys > SHORT and _density(call) <= SPARSE
-    if call.first_position is None or call.bias is not None:
-        return _costs_less(call)
-    shapes = (call.query.shape, call.key.shape, call.value.shape)
-    name = ("pays", call.first_position, *shapes, torch.get_num_threads())
-    return remembered(call.pattern, name, lambda: _costs_less(call))
+    if inputs.query.device.type != "cpu":
+        return inputs.num_keys > SHORT and _density(inputs) <= SPARSE
+    if inputs.first_position is None or inputs.bias is not None:
+        return _costs_less(inputs)
+    shapes = (inputs.query.shape, inputs.key.shape, inputs.value.shape)
+    name = ("pays", inputs.first_position, *shapes, torch.get_num_threads())
+    return remembered(inputs.pattern, name, lambda: _costs_less(inputs))
 
 
-def _costs_less(call: Call) -> bool:
-    every = costs.of_all_pairs(call)
-    if costs.of_blocks_at_least(call) > every:
+def _costs_less(inputs: AttentionInputs) -> bool:
+    every = costs.of_all_pairs(inputs)
+    if costs.of_blocks_at_least(inputs) > every:
         return False
-    return costs.of_blocks(call, blocks.forward_layout(call)) < every
+    return costs.of_blocks(inputs, blocks.forward_layout(inputs)) < every
 
 
-def _mask_size(call: Call) -> int:
-    heads = call.bias.num_heads if call.bias is not None else None
-    sequences = call.bias.batch_size if call.bias is not None else None
-    sequences = sequences or call.simple_pattern.batch_size
-    return call.num_queries * call.num_keys * (heads or 1) * (sequences or 1)
+def _mask_size(inputs: AttentionInputs) -> int:
+    heads = inputs.bias.num_heads if inputs.bias is not None else None
+    sequences = inputs.bias.batch_size if inputs.bias is not None else None
+    sequences = sequences or inputs.simple_pattern.batch_size
+    return inputs.num_queries * inputs.num_keys * (heads or 1) * (sequences or 1)
 
 
-def _serves_on_gpu(call: Call, lse: bool) -> bool:
-    return call.query.device.type == "cuda" and flex.obstacle(call, lse) is None
+def _serves_on_gpu(inputs: AttentionInputs, lse: bool) -> bool:
+    return inputs.query.device.type == "cuda" and flex.obstacle(inputs, lse) is None
 
 
-def _density(call: Call) -> float:
-    pairs = call.num_queries * call.num_keys * (call.simple_pattern.batch_size or 1)
-    return blocks.forward_layout(call).num_pairs / max(pairs, 1)
+def _density(inputs: AttentionInputs) -> float:
+    pairs = inputs.num_queries * inputs.num_keys * (inputs.simple_pattern.batch_size or 1)
+    return blocks.forward_layout(inputs).num_pairs / max(pairs, 1)
 
 
 def _percent(share: float) -> str:

@@ -10,8 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from regard.attention.arguments import autocasts
-from regard.attention.call import Call, default_scale
+from regard.attention.inputs import AttentionInputs, autocasts, default_scale
 from regard.patterns import Pattern
 from regard.patterns.causal import Causal
 from regard.patterns.few import FEW, few
@@ -62,26 +61,26 @@ class Step(NamedTuple):
         return len(self.keys)
 
 
-def prepared(call: Call) -> Step | None:
+def prepared(inputs: AttentionInputs) -> Step | None:
     """Return a call as a step, or None if it is none: one with a bias, or with many queries."""
-    first, plain = call.first_position, isinstance(call.pattern, Everyone | Causal)
-    if first is None or plain or call.bias is not None or call.num_queries > FEW:
+    first, plain = inputs.first_position, isinstance(inputs.pattern, Everyone | Causal)
+    if first is None or plain or inputs.bias is not None or inputs.num_queries > FEW:
         return None
-    seen = few(call.pattern, first, call.num_queries, call.num_keys, call.query.device)
+    seen = few(inputs.pattern, first, inputs.num_queries, inputs.num_keys, inputs.query.device)
     mask = None if seen.mask is None else seen.mask[:, None]
-    return Step(seen.keys, mask, call.scale, call.group > 1)
+    return Step(seen.keys, mask, inputs.scale, inputs.group > 1)
 
 
-def keep(call: Call) -> None:
+def keep(inputs: AttentionInputs) -> None:
     """Let later calls like this one find it by `known`, if it is a step over all keys so far."""
-    last = call.first_position == call.num_keys - call.num_queries
-    if not last or call.dropout or call.key.shape[-1] != call.value.shape[-1]:
+    last = inputs.first_position == inputs.num_keys - inputs.num_queries
+    if not last or inputs.dropout or inputs.key.shape[-1] != inputs.value.shape[-1]:
         return
-    step = prepared(call)
+    step = prepared(inputs)
     if step is not None:
-        usual = call.scale == default_scale(call.key.shape[-1])
-        name = _name(call.query, call.key, call.value, None if usual else call.scale)
-        remembered(call.pattern, name, lambda: step)
+        usual = inputs.scale == default_scale(inputs.key.shape[-1])
+        name = _name(inputs.query, inputs.key, inputs.value, None if usual else inputs.scale)
+        remembered(inputs.pattern, name, lambda: step)
 
 
 def _name(query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> tuple[Any, ...]:

@@ -4,11 +4,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from regard.calls import AttentionCall
+from regard.calls.tokens import label, readable
 from regard.cli.running import Run, layer_number
 from regard.cli.telling import telling_word
 from regard.views.numbers import in_figures
-from regard.views.pieces import label, readable
-from regard.watch import Call
 
 _ANOTHER = "for another, pass --token"
 _ANY_OTHER = f"{_ANOTHER} TEXT or @NUMBER"
@@ -65,7 +65,7 @@ def _alike(wanted: str, places: Sequence[int], num_tokens: int) -> str:
 
 
 def chosen_token(
-    run: Run, calls: Sequence[Call], wanted: str | None, *, head: int | None = None
+    run: Run, calls: Sequence[AttentionCall], wanted: str | None, *, head: int | None = None
 ) -> Chosen:
     """Return the token that was asked for; otherwise one that is worth a look, and why.
 
@@ -100,8 +100,8 @@ def chosen_token(
     )
 
 
-def _looks_ahead(call: Call) -> bool:
+def _looks_ahead(call: AttentionCall) -> bool:
     """Say whether the last token but one looks at the last, in any head."""
-    if call.looks == "cross":
+    if call.kind == "cross":
         return False
     return bool((call.matrix[0, :, -2, -1] > 0.0).any())

@@ -1,6 +1,7 @@
 """`regard explain`: attention number by number."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from regard.calls.tokens import label, readable
 from regard.cli.choosing import Chosen, chosen_token
 from regard.cli.console import one_line_errors, out, print_json, tell
 from regard.cli.options import (
@@ -28,8 +30,6 @@ from regard.views.explain import Explanation, explain_call, worked_example
 from regard.views.explain.explanation import vector
 from regard.views.explain.worked_example import ASKING, SENTENCE
 from regard.views.numbers import in_figures
-from regard.views.pieces import label, readable
-from regard.views.watched import Picked
 
 
 @one_line_errors
@@ -136,7 +136,7 @@ def _in_model(
     found = explain_call(call, run.keys_of(call)[0], number, head=head, asking=asking)
     # The other rows and heads are not explained.
     row = call.matrix[:1, head : head + 1, number : number + 1]
-    shown = Picked(row, call.module, call.looks)
+    shown = replace(call, view=row.view)
     return found, chosen, partial(page, shown, run.tokens, source=run.source)
 
 

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from regard.calls.call import stack_of
+from regard.calls.measures import MEASURES, measures
 from regard.cli.console import one_line_errors, out, print_json, tell
 from regard.cli.options import (
     DeviceOption,
@@ -19,9 +21,7 @@ from regard.cli.options import (
 )
 from regard.cli.running import layer_number, watched
 from regard.cli.saving import FIGURES, check_ending, save_figure
-from regard.views.measures import MEASURES, measures
 from regard.views.numbers import in_figures
-from regard.views.watched import stack_of
 
 _BY_LAYER = "layer"
 
@@ -88,7 +88,7 @@ def heads(
             "layer": layer_number(call),
             "head": head,
             "module": call.module,
-            "looks": call.looks,
+            "looks": call.kind,
             **{name: _number(values[place, head].item()) for name, values in measured.items()},
         }
         for place, call in enumerate(found.seen)

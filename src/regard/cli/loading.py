@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from regard.views.watched import layer_in
+from regard.calls.call import layer_in
 
 Kind = Literal["text", "text to text", "image"]
 

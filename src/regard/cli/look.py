@@ -7,6 +7,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from regard.calls import AttentionCall
+from regard.calls.tokens import label, readable
 from regard.cli.choosing import Chosen, asked_token, chosen_token
 from regard.cli.console import one_line_errors, out, print_json, tell
 from regard.cli.loading import Loaded
@@ -25,8 +27,6 @@ from regard.cli.running import Run, layer_number, watched
 from regard.cli.saving import FIGURES, check_ending, save
 from regard.cli.telling import Telling, bar, telling_heads
 from regard.views.numbers import in_figures
-from regard.views.pieces import label, readable
-from regard.watch import Call
 
 _AROUND = 12
 """So many tokens before and after the one that looks are printed."""
@@ -123,7 +123,7 @@ def _check_page(head: int | None, token: str | None) -> None:
             )
 
 
-def _chosen(found: Run, head: int | None) -> list[Call]:
+def _chosen(found: Run, head: int | None) -> list[AttentionCall]:
     """Return the calls that are wanted.
 
     Raises:
@@ -139,7 +139,12 @@ def _chosen(found: Run, head: int | None) -> list[Call]:
 
 
 def _print(
-    found: Run, loaded: Loaded, calls: list[Call], heads: list[Telling], chosen: Chosen, top: int
+    found: Run,
+    loaded: Loaded,
+    calls: list[AttentionCall],
+    heads: list[Telling],
+    chosen: Chosen,
+    top: int,
 ) -> None:
     console, token = out(), chosen.number
     console.print(_in_context(found.tokens, token))
@@ -150,7 +155,7 @@ def _print(
         console.print(f"Token {token}: {chosen.why}", style="dim", markup=False)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     by_index = {call.index: call for call in calls}
-    cross = any(call.looks == "cross" for call in calls)
+    cross = any(call.kind == "cross" for call in calls)
     table.add_column("layer.head", justify="right", style="bold", no_wrap=True)
     if cross:
         table.add_column("", no_wrap=True)
@@ -159,7 +164,7 @@ def _print(
         call = by_index[one.layer]
         keys, _ = found.keys_of(call)
         names = [f"{layer_number(call)}.{one.head}"]
-        names += ["source" if call.looks == "cross" else "itself"] if cross else []
+        names += ["source" if call.kind == "cross" else "itself"] if cross else []
         table.add_row(*names, _keys(readable(keys), one, wide=len(heads) == 1))
     console.print(table)
     if len(heads) > top:
@@ -195,7 +200,9 @@ def _in_context(tokens: list[str], token: int) -> Text:
     return text
 
 
-def _as_data(found: Run, calls: list[Call], heads: list[Telling], chosen: Chosen) -> dict[str, Any]:
+def _as_data(
+    found: Run, calls: list[AttentionCall], heads: list[Telling], chosen: Chosen
+) -> dict[str, Any]:
     by_index = {call.index: call for call in calls}
     pieces = readable(found.tokens)
     listed: list[dict[str, Any]] = []
@@ -207,7 +214,7 @@ def _as_data(found: Run, calls: list[Call], heads: list[Telling], chosen: Chosen
                 "layer": layer_number(call),
                 "head": one.head,
                 "module": call.module,
-                "looks": call.looks,
+                "looks": call.kind,
                 "strength": one.strength,
                 "keys": [
                     {"token": keys[key], "position": key, "weight": weight}

@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.calls import AttentionCall
+from regard.calls.call import layer_in, stack_of
 from regard.cli.console import doing
 from regard.cli.loading import Loaded, load
 from regard.cli.reading import read_input
-from regard.views.watched import layer_in, layer_of, stack_of
-from regard.watch import Call, Seen, watch
+from regard.watch import Seen, watch
 
 _LONGEST_ANSWER = 64
 
@@ -43,27 +44,27 @@ class Run:
     patches: tuple[int, int] | None = None
     offsets: list[tuple[int, int]] | None = None
 
-    def keys_of(self, call: Call) -> tuple[list[str], list[bool]]:
+    def keys_of(self, call: AttentionCall) -> tuple[list[str], list[bool]]:
         """Return the tokens that a call looks at, and which are special."""
         if self.source is None or self.special_source is None:
             return self.tokens, self.special
-        if call.looks == "cross" or is_encoder(call):
+        if call.kind == "cross" or is_encoder(call):
             return self.source, self.special_source
         return self.tokens, self.special
 
-    def queries_of(self, call: Call) -> list[str]:
+    def queries_of(self, call: AttentionCall) -> list[str]:
         """Return the tokens that a call looks from."""
         return self.source if self.source is not None and is_encoder(call) else self.tokens
 
 
-def is_encoder(call: Call) -> bool:
+def is_encoder(call: AttentionCall) -> bool:
     """Say whether a call was made in the encoder of an encoder–decoder."""
-    return stack_of(call.module, call.looks) == "encoder"
+    return stack_of(call.module, call.kind) == "encoder"
 
 
-def layer_number(call: Call) -> int:
+def layer_number(call: AttentionCall) -> int:
     """Return the number of the layer that made a call, as the model counts."""
-    return int(layer_of(call) or call.index)
+    return int(call.layer or call.index)
 
 
 def watched(

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from regard.calls import AttentionCall
 from regard.cli.loading import Loaded
 from regard.cli.running import Run
 from regard.cli.telling import telling_call
 from regard.views import page
-from regard.watch import Call
 
 FIGURES = (".svg", ".pdf", ".png")
 
@@ -17,7 +17,7 @@ def save(
     path: Path,
     text: str | Path,
     run: Run,
-    calls: Sequence[Call],
+    calls: Sequence[AttentionCall],
     loaded: Loaded,
     *,
     layer: int | None,
@@ -58,7 +58,12 @@ def title_of(text: str | Path) -> str:
 
 
 def _figure(
-    run: Run, calls: Sequence[Call], *, layer: int | None, head: int | None, token: int | None
+    run: Run,
+    calls: Sequence[AttentionCall],
+    *,
+    layer: int | None,
+    head: int | None,
+    token: int | None,
 ) -> Any:
     """Draw one head if one was chosen, else all of them; over the image if there is one."""
     from regard.views import heads, heatmap, overlay

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from regard.calls import AttentionCall
+from regard.calls.call import Stack, stack_of
+from regard.calls.tokens import readable
 from regard.cli.running import Run
-from regard.views.pieces import readable
-from regard.views.watched import Stack, stack_of
-from regard.watch import Call
 
 _LOOKED_THROUGH = 64
 """The most words of a text that are looked at to find one that tells something."""
@@ -36,7 +36,7 @@ class Telling:
 
 
 def telling_heads(
-    run: Run, calls: Sequence[Call], token: int, *, head: int | None, top: int
+    run: Run, calls: Sequence[AttentionCall], token: int, *, head: int | None, top: int
 ) -> list[Telling]:
     """Return where a token looks in each head, those first that look hardest at a single word.
 
@@ -72,13 +72,13 @@ class TellingWord:
 
     token: int
     among: int | None
-    call: Call
+    call: AttentionCall
     head: int | None
     key: int
     weight: float
 
 
-def telling_word(run: Run, calls: Sequence[Call], head: int | None) -> TellingWord:
+def telling_word(run: Run, calls: Sequence[AttentionCall], head: int | None) -> TellingWord:
     """Return the word that looks hardest at a single other word, in any of the heads.
 
     Of a long text, some words are looked at, as far from each other as they can be: all rows of all
@@ -106,19 +106,19 @@ def telling_word(run: Run, calls: Sequence[Call], head: int | None) -> TellingWo
     return best
 
 
-def telling_call(calls: Sequence[Call]) -> Call:
+def telling_call(calls: Sequence[AttentionCall]) -> AttentionCall:
     """Return the call of a layer that tells most.
 
     Of an encoder–decoder, a layer has three, and what it looks at in the source tells most.
     """
-    return next((call for call in calls if call.looks == "cross"), calls[0])
+    return next((call for call in calls if call.kind == "cross"), calls[0])
 
 
-def _words(run: Run, calls: Sequence[Call]) -> dict[Stack, Bool[Tensor, "tokens"]]:
+def _words(run: Run, calls: Sequence[AttentionCall]) -> dict[Stack, Bool[Tensor, "tokens"]]:
     """Return which keys are words, but for the first, for each stack that calls belong to."""
     words: dict[Stack, Bool[Tensor, "tokens"]] = {}
     for call in calls:
-        stack = stack_of(call.module, call.looks)
+        stack = stack_of(call.module, call.kind)
         if stack not in words:
             words[stack] = _is_word(*run.keys_of(call))
             words[stack][0] = False
@@ -127,13 +127,13 @@ def _words(run: Run, calls: Sequence[Call]) -> dict[Stack, Bool[Tensor, "tokens"
 
 def _dull(
     words: Mapping[Stack, Bool[Tensor, "tokens"]],
-    call: Call,
+    call: AttentionCall,
     queries: Int[Tensor, "queries"],
     keys: Int[Tensor, "*heads queries keys"],
 ) -> Bool[Tensor, "*heads queries keys"]:
     """Return which keys tell nothing of a query."""
-    dull = ~words[stack_of(call.module, call.looks)][keys]
-    if call.looks == "self":
+    dull = ~words[stack_of(call.module, call.kind)][keys]
+    if call.kind == "self":
         dull |= (keys - queries[:, None]).abs() <= 1
     return dull
 

@@ -103,7 +103,7 @@ class Edges:
     threshold: float
     limit: int = 100_000
 
-    facts: ClassVar[tuple[Fact, ...]] = ("peaks",)
+    facts: ClassVar[tuple[Fact, ...]] = ("group_max",)
 
     def __post_init__(self) -> None:
         if not self.threshold > 0.0:
@@ -122,8 +122,8 @@ class Edges:
         tile.rows_of(state.seen).add_(1)
         # Few groups of columns hold an edge; only those are looked into. Where many do, a part of
         # them at a time takes less memory than the tile itself.
-        groups = (tile.peaks >= self.threshold).nonzero()
-        few = _PARTS * len(groups) < tile.peaks.numel()
+        groups = (tile.group_max >= self.threshold).nonzero()
+        few = _PARTS * len(groups) < tile.group_max.numel()
         weights = _looked_into(tile, groups)[0] if few else tile.weights
         state.total += int((weights >= self.threshold).count_nonzero())
         if self.limit:
@@ -137,9 +137,9 @@ class Edges:
         if len(state.pairs[0]) >= self.limit:
             # What comes after the last that is kept can't be among the strongest any more.
             least, behind = state.weights[0][-1].item(), state.pairs[0][-1]
-            peaks = tile.peaks[groups.unbind(dim=1)]
+            group_max = tile.group_max[groups.unbind(dim=1)]
             first = state.numbers(tile, groups[:, :3], groups[:, 3] * GROUP)
-            groups = groups[(peaks > least) | ((peaks == least) & (first < behind))]
+            groups = groups[(group_max > least) | ((group_max == least) & (first < behind))]
         weights, columns = _looked_into(tile, groups)
         edge, inside = (weights >= least).nonzero(as_tuple=True)
         state.pairs.append(state.numbers(tile, groups[edge, :3], columns[edge, inside]))

@@ -51,7 +51,7 @@ class Hits:
 
     targets: Pattern
 
-    facts: ClassVar[tuple[Fact, ...]] = ("peaks",)
+    facts: ClassVar[tuple[Fact, ...]] = ("group_max",)
     merge = staticmethod(merged)
 
     def start(self, view: View) -> Sums:

@@ -1,10 +1,50 @@
-"""Picking along one axis: a range, which reads in place, or a list of indices."""
+"""Indexing along the axes of tensors: ranges, which read in place, or lists of indices."""
+
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 Index = range | Tensor
 """Which places of an axis: equally far apart, or any, [places], on the CPU."""
+
+
+@runtime_checkable
+class LazyTensor(Protocol):
+    """A tensor of which only the parts are read that are asked for.
+
+    Attributes:
+        shape: its shape.
+        dtype: its type.
+        device: where its parts are.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def device(self) -> torch.device: ...
+
+    def read(self, *where: Index) -> Tensor:
+        """Return the part at an index for each of the first axes."""
+        ...
+
+    def modified(self) -> bool:
+        """Say whether it was modified in place since it was made."""
+        ...
+
+
+def read(tensor: Tensor | LazyTensor, *where: Index) -> Tensor:
+    """Return the part of a tensor at an index for each of its first axes.
+
+    It is a view where all of them are ranges and the tensor is in memory.
+    """
+    if not isinstance(tensor, Tensor):
+        return tensor.read(*where)
+    for axis, index in enumerate(where):
+        tensor = take(tensor, axis, index)
+    return tensor
 
 
 def take(tensor: Tensor, axis: int, index: Index) -> Tensor:

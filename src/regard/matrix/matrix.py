@@ -1,6 +1,7 @@
 """`AttentionMatrix`: the attention matrix as a value that can be looked into at any length."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -9,7 +10,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.attention.arguments import checked_call
+from regard.attention.inputs import checked_inputs
 from regard.matrix.arguments import check_given, check_range, check_weights
 from regard.matrix.dense import LIMIT, dense
 from regard.matrix.distance import Distance, DistanceResult
@@ -23,13 +24,14 @@ from regard.matrix.received import Received, ReceivedResult
 from regard.matrix.reduction import AnyReduction
 from regard.matrix.scores import Scores
 from regard.matrix.summarize import summarize
-from regard.matrix.tiles import BUDGET, learn
+from regard.matrix.tiles import BUDGET, compute_lse
 from regard.matrix.top_keys import TopKeys, TopKeysResult
 from regard.matrix.view import View
 from regard.matrix.weights import Weights
 from regard.patterns import Pattern
 from regard.patterns.whole import whole_numbers
 from regard.positions import Bias
+from regard.positions.given import Given
 
 
 class AttentionMatrix:
@@ -82,11 +84,24 @@ class AttentionMatrix:
         sinks: Float[Tensor, "heads"] | None = None,
         positions: int | Int[Tensor, "queries"] | None = None,
     ) -> None:
-        call = checked_call(query, key, key, pattern, bias, scale, 0.0, positions)
+        call = checked_inputs(query, key, key, pattern, bias, scale, 0.0, positions)
         check_given("lse", lse, call.query, tuple(call.query.shape[:3]))
         check_given("sinks", sinks, call.query, (call.num_heads,))
-        with torch.no_grad():
-            self._view = View.whole(Scores(call, lse, sinks))
+        first, bias = call.first_position, call.bias
+        # What is written to tensors of inference mode isn't counted.
+        if isinstance(bias, Given) and bias.values.is_inference():
+            bias = replace(bias, values=_copied(bias.values))
+        source = Scores(
+            _copied(call.query),
+            _copied(call.key),
+            call.pattern,
+            bias,
+            call.scale,
+            None if sinks is None else _copied(sinks, always=True),
+            call.query_positions if first is None else first,
+            None if lse is None else _copied(lse, always=True),
+        )
+        self._view = View.whole(source)
 
     @classmethod
     def from_weights(
@@ -121,11 +136,12 @@ class AttentionMatrix:
         # A call of the same sizes, with nothing in it, has its positions and pattern checked.
         sizes = weights.shape
         query, key = weights.new_zeros(*sizes[:3], 0), weights.new_zeros(*sizes[:2], sizes[3], 0)
-        call = checked_call(query, key, key, pattern, None, None, 0.0, positions)
-        return cls._of(View.whole(Weights(weights, call.simple_pattern, call.query_positions)))
+        call = checked_inputs(query, key, key, pattern, None, None, 0.0, positions)
+        return cls.of(View.whole(Weights(weights, call.simple_pattern, call.query_positions)))
 
     @classmethod
-    def _of(cls, view: View) -> "AttentionMatrix":
+    def of(cls, view: View) -> "AttentionMatrix":
+        """Return the matrix of a view."""
         matrix = cls.__new__(cls)
         matrix._view = view
         return matrix
@@ -167,7 +183,7 @@ class AttentionMatrix:
         if not isinstance(source, Scores):
             raise ValueError("a matrix that was made from weights has no log-sum-exp")
         with torch.no_grad():
-            learn(view)
+            compute_lse(view)
             found = source.lse_of(view.batch, view.heads, view.queries)
         return view.outline.trim(found).clone()
 
@@ -183,7 +199,7 @@ class AttentionMatrix:
         """
         view = self._view.pick(where)
         if {"queries", "keys"} <= set(view.axes):
-            return self._of(view)
+            return self.of(view)
         return dense(view)
 
     def dense(self, *, limit: int = LIMIT) -> Float[Tensor, "*shape"]:
@@ -305,3 +321,12 @@ class AttentionMatrix:
         sizes = zip(self.shape, self.axes, strict=True)
         shape = " × ".join(f"{size} {axis}" for size, axis in sizes)
         return f"AttentionMatrix({shape}, {str(self.dtype).split('.')[-1]}, {self.pattern!r})"
+
+
+def _copied(tensor: Tensor, *, always: bool = False) -> Tensor:
+    """Return a tensor, or a copy of it if it is one of inference mode."""
+    tensor = tensor.detach()
+    if not always and not tensor.is_inference():
+        return tensor
+    with torch.inference_mode(False):
+        return tensor.clone()

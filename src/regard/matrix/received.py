@@ -52,7 +52,7 @@ class Received:
 
     def update(self, state: Sums, tile: Tile) -> Sums:
         tile.add_to_columns(state["weights"], tile.column_sums)
-        tile.add_to_columns(state["queries"], tile.lookers)
+        tile.add_to_columns(state["queries"], tile.num_allowed_queries)
         return state
 
     def finish(self, state: Sums) -> ReceivedResult:

@@ -50,14 +50,14 @@ class Columns(NamedTuple):
 
     Attributes:
         keys: which columns.
-        doubtful: the runs of them that hold pairs which the pattern may forbid.
+        partial: the runs of them in which the pattern may forbid some pairs.
     """
 
     keys: Index
-    doubtful: Sequence[slice]
+    partial: Sequence[slice]
 
 
-Fact = Literal["entropy", "peaks", "sums"]
+Fact = Literal["entropy", "group_max", "sums"]
 """What can be found out on the way, while numbers are at hand; see `Block`."""
 
 
@@ -68,14 +68,14 @@ class Block:
     Attributes:
         weights: what the matrix holds.
         entropy: −Σ w · log w of each row; None if that wasn't asked for, as all below.
-        peaks: the largest of each 64 neighbouring weights; the last group may be smaller.
+        group_max: the largest of each 64 neighbouring weights; the last group may be smaller.
         sums: the sum of each column over each 64 rows; the last group may be smaller.
         row_sums: the sum of each row, if it was found on the way.
     """
 
     weights: Float[Tensor, "batch heads rows columns"]
     entropy: Float[Tensor, "batch heads rows"] | None = None
-    peaks: Float[Tensor, "batch heads rows column_groups"] | None = None
+    group_max: Float[Tensor, "batch heads rows column_groups"] | None = None
     sums: Float[Tensor, "batch heads row_groups columns"] | None = None
     row_sums: Float[Tensor, "batch heads rows"] | None = None
 
@@ -94,6 +94,13 @@ class Buffers:
             self._flat.pop(name, None)
             self._flat[name] = torch.empty(size, dtype=self._dtype, device=self._device)
         return self._flat[name][:size].view(shape)
+
+
+OVERWRITTEN = (
+    "{name} was modified in place after the attention matrix was made from it: "
+    "make the matrix from {name}.clone()"
+)
+"""What is said if a tensor was modified in place that a matrix was made from."""
 
 
 @runtime_checkable
@@ -139,16 +146,20 @@ class Source(Protocol):
         """Say which rows may look at which columns."""
         ...
 
-    def knows(self, batch: range, heads: range, queries: Index) -> bool:
-        """Say whether all is known of these rows that it takes to compute a part of them."""
+    def has_lse(self, batch: range, heads: range, queries: Index) -> bool:
+        """Say whether parts of rows can be computed: whether their log-sum-exp is known."""
         ...
 
     def rows(self, batch: range, heads: range, queries: Index) -> Rows:
         """Get ready to compute rectangles of these rows."""
         ...
 
-    def learn(self, rows: Rows, columns: Sequence[Columns], buffers: Buffers) -> None:
-        """Find out what must be known of rows, from all columns that they may look at."""
+    def check(self) -> None:
+        """Raise `Overwritten` if a tensor was modified in place since the source was made."""
+        ...
+
+    def compute_lse(self, rows: Rows, columns: Sequence[Columns], buffers: Buffers) -> None:
+        """Compute and keep the log-sum-exp of rows, from all columns that they may look at."""
         ...
 
     def block(
@@ -168,7 +179,7 @@ class Source(Protocol):
             facts: what to find out on the way.
             buffers: memory to use.
             whole: whether these are all columns that the rows may look at; if not, the rows must
-                be known.
+                have their log-sum-exp.
         """
         ...
 

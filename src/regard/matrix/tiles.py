@@ -55,7 +55,7 @@ class Tile:
         columns: which columns of the view, ascending.
         rows: its rows by the indices of the source.
         keys: its columns by the indices of the source.
-        doubtful: runs of columns in which some pairs may be forbidden.
+        partial: runs of columns in which some pairs may be forbidden.
         block: the numbers.
     """
 
@@ -66,7 +66,7 @@ class Tile:
     columns: Index
     rows: Rows
     keys: Index
-    doubtful: Sequence[slice]
+    partial: Sequence[slice]
     block: Block
 
     @property
@@ -118,11 +118,11 @@ class Tile:
         return self.view.source.allowed(self.rows, self.keys[columns])
 
     @property
-    def lookers(self) -> Int[Tensor, "batch heads columns"]:
+    def num_allowed_queries(self) -> Int[Tensor, "batch heads columns"]:
         """How many rows may look at each column."""
         batch, heads, rows, columns = self.weights.shape
         found = torch.full((batch, heads, columns), rows, device=self.weights.device)
-        every = [slice(0, columns)] if self.view.source.biased else self.doubtful
+        every = [slice(0, columns)] if self.view.source.biased else self.partial
         for span in every:
             found[..., span] = self.allowed(span).sum(dim=2)
         return found
@@ -155,11 +155,11 @@ class Tile:
         return self.block.entropy
 
     @property
-    def peaks(self) -> Float[Tensor, "batch heads rows column_groups"]:
+    def group_max(self) -> Float[Tensor, "batch heads rows column_groups"]:
         """The largest of each 64 neighbouring weights; the last group may be smaller."""
-        if self.block.peaks is None:
-            self.block.peaks = grouped(self.weights, 3, "max")
-        return self.block.peaks
+        if self.block.group_max is None:
+            self.block.group_max = grouped(self.weights, 3, "max")
+        return self.block.group_max
 
 
 def tiles(view: View, facts: Collection[Fact] = (), budget: int = BUDGET) -> Iterator[Tile]:
@@ -175,36 +175,33 @@ def tiles(view: View, facts: Collection[Fact] = (), budget: int = BUDGET) -> Ite
     """
     source = view.source
     if not view.has_all_keys:
-        learn(view, budget)
+        compute_lse(view, budget)
     buffers = Buffers(source.dtype, source.device)
     for task in _tasks(view, budget):
         rows, columns = task.rows(view), task.columns(view)
-        places, doubtful = task.all_columns
+        places, partial = task.all_columns
         if columns:
             block = source.block(rows, columns, facts, buffers, whole=view.has_all_keys)
         else:
             if view.has_all_keys:
-                source.learn(rows, [], buffers)
-            places, doubtful = range(1), [slice(0, 1)]
+                source.compute_lse(rows, [], buffers)
+            places, partial = range(1), [slice(0, 1)]
             sizes = (len(rows.batch), len(rows.heads), len(rows.queries), 1)
             block = Block(torch.zeros(*sizes, dtype=source.dtype, device=source.device))
         keys = _part(view.keys, places)
-        yield Tile(view, *task[:3], places, rows, keys, doubtful, block)
+        yield Tile(view, *task[:3], places, rows, keys, partial, block)
 
 
-def learn(view: View, budget: int = BUDGET) -> None:
-    """See to it that the source knows all rows of a view, so that any part can be computed alone.
-
-    For a matrix of queries and keys it is the log-sum-exp that must be known.
-    """
-    if view.source.knows(view.batch, view.heads, view.queries):
+def compute_lse(view: View, budget: int = BUDGET) -> None:
+    """Compute the log-sum-exp of all rows of a view, so that any part can be computed alone."""
+    if view.source.has_lse(view.batch, view.heads, view.queries):
         return
     whole = replace(view, keys=range(view.source.shape[3]))
     buffers = Buffers(view.source.dtype, view.source.device)
     for task in _tasks(whole, budget):
         rows = task.rows(whole)
-        if not view.source.knows(rows.batch, rows.heads, rows.queries):
-            view.source.learn(rows, task.columns(whole), buffers)
+        if not view.source.has_lse(rows.batch, rows.heads, rows.queries):
+            view.source.compute_lse(rows, task.columns(whole), buffers)
 
 
 class _Task(NamedTuple):
@@ -226,7 +223,7 @@ class _Task(NamedTuple):
 
     def columns(self, view: View) -> list[Columns]:
         """Return the columns by the indices of the source."""
-        return [Columns(_part(view.keys, keys), doubtful) for keys, doubtful in self.chunks]
+        return [Columns(_part(view.keys, keys), partial) for keys, partial in self.chunks]
 
 
 def _part(index: Index, places: Index) -> Index:
@@ -367,10 +364,10 @@ def _chunks(spans: list[Span], width: int) -> Iterator[Columns]:
     """Cut the columns of a strip into chunks of up to so many."""
     chunk: list[Span] = []
     room = width
-    for start, stop, doubtful in spans:
+    for start, stop, partial in spans:
         while start < stop:
             end = min(stop, start + room)
-            chunk.append((start, end, doubtful))
+            chunk.append((start, end, partial))
             room -= end - start
             start = end
             if room == 0:
@@ -381,16 +378,16 @@ def _chunks(spans: list[Span], width: int) -> Iterator[Columns]:
 
 
 def _joined(spans: list[Span]) -> Columns:
-    """Return the columns of some spans, and which of them are doubtful."""
-    doubtful: list[slice] = []
+    """Return the columns of some spans, and which of them are partial."""
+    partial: list[slice] = []
     width = 0
     for start, stop, some in spans:
         if some:
-            doubtful.append(slice(width, width + stop - start))
+            partial.append(slice(width, width + stop - start))
         width += stop - start
     if not spans or spans[-1][1] - spans[0][0] == width:
         first = spans[0][0] if spans else 0
-        return Columns(range(first, first + width), doubtful)
+        return Columns(range(first, first + width), partial)
     return Columns(
-        torch.cat([torch.arange(start, stop, device="cpu") for start, stop, _ in spans]), doubtful
+        torch.cat([torch.arange(start, stop, device="cpu") for start, stop, _ in spans]), partial
     )

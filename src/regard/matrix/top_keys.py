@@ -45,7 +45,7 @@ class TopKeys:
 
     count: int
 
-    facts: ClassVar[tuple[Fact, ...]] = ("peaks",)
+    facts: ClassVar[tuple[Fact, ...]] = ("group_max",)
     merge = staticmethod(merged)
 
     def __post_init__(self) -> None:
@@ -80,11 +80,11 @@ def strongest(
     Int[Tensor, "batch heads rows strongest"],
 ]:
     """Return the largest weights of each row of a tile, and their columns in the tile."""
-    if tile.peaks.shape[3] <= 2 * count:
+    if tile.group_max.shape[3] <= 2 * count:
         weights, columns = tile.weights.topk(count, dim=3)
         return weights, columns
-    # The k largest numbers lie in the k groups with the largest peaks.
-    groups = tile.peaks.topk(count, dim=3).indices
+    # The k largest numbers lie in the k groups with the largest maxima.
+    groups = tile.group_max.topk(count, dim=3).indices
     columns = (groups[..., None] * GROUP + torch.arange(GROUP, device=groups.device)).flatten(3)
     beyond = columns >= len(tile.columns)
     candidates = tile.weights.gather(3, columns.masked_fill(beyond, 0)).masked_fill(beyond, -1.0)

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.matrix.index import Index, as_tensor, take
-from regard.matrix.source import Block, Buffers, Columns, Fact, Rows
+from regard.matrix.index import Index, LazyTensor, as_tensor, read
+from regard.matrix.source import OVERWRITTEN, Block, Buffers, Columns, Fact, Rows
 from regard.patterns import Pattern
 from regard.versions import Overwritten, Versions
 
@@ -20,18 +20,21 @@ class Weights:
     Attributes:
         weights: [batch, heads, queries, keys].
         pattern: who may look at whom.
-        where: where each query stands, [queries], on the CPU.
+        query_positions: where each query stands, [queries], on the CPU.
+        overwritten: what to say if the weights were modified in place.
     """
 
-    weights: Float[Tensor, "batch heads queries keys"]
+    weights: Float[Tensor, "batch heads queries keys"] | LazyTensor
     pattern: Pattern
-    where: Int[Tensor, "queries"]
+    query_positions: Int[Tensor, "queries"]
+    overwritten: str = OVERWRITTEN
     _versions: Versions = field(init=False, repr=False)
 
     biased = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_versions", Versions([("weights", self.weights)]))
+        tensors = [self.weights] if isinstance(self.weights, Tensor) else []
+        object.__setattr__(self, "_versions", Versions(("weights", x) for x in tensors))
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -47,7 +50,7 @@ class Weights:
         return self.weights.device
 
     def positions(self, queries: Index) -> Int[Tensor, "rows"]:
-        return self.where[as_tensor(queries)]
+        return self.query_positions[as_tensor(queries)]
 
     def head_runs(self, heads: range, most: int) -> Iterator[range]:
         for first in range(0, len(heads), most):
@@ -58,14 +61,18 @@ class Weights:
     ) -> Bool[Tensor, "some_batch heads_or_1 rows some_columns"]:
         return rows.test(self.pattern, keys)
 
-    def knows(self, batch: range, heads: range, queries: Index) -> bool:
+    def has_lse(self, batch: range, heads: range, queries: Index) -> bool:
         return True
 
     def rows(self, batch: range, heads: range, queries: Index) -> Rows:
         return Rows(batch, heads, queries, self.positions(queries).to(self.device))
 
-    def learn(self, rows: Rows, columns: Sequence[Columns], buffers: Buffers) -> None:
-        """Do nothing: what is written down is known."""
+    def compute_lse(self, rows: Rows, columns: Sequence[Columns], buffers: Buffers) -> None:
+        """Do nothing: weights are divided already."""
+
+    def check(self) -> None:
+        if self._versions.modified():
+            raise Overwritten(self.overwritten.format(name="weights"))
 
     def block(
         self,
@@ -76,16 +83,12 @@ class Weights:
         *,
         whole: bool,
     ) -> Block:
-        if self._versions.modified():
-            raise Overwritten(
-                "weights were modified in place after the attention matrix was made from them: "
-                "make the matrix from weights.clone()"
-            )
-        found = take(take(take(self.weights, 0, rows.batch), 1, rows.heads), 2, rows.queries)
+        self.check()
         widths = [len(some.keys) for some in columns]
-        weights = buffers("weights", *found.shape[:3], sum(widths))
+        sizes = (len(rows.batch), len(rows.heads), len(rows.queries))
+        weights = buffers("weights", *sizes, sum(widths))
         for some, part in zip(columns, weights.split(widths, dim=3), strict=True):
-            part.copy_(take(found, 3, some.keys))
-            for span in some.doubtful:
+            part.copy_(read(self.weights, rows.batch, rows.heads, rows.queries, some.keys))
+            for span in some.partial:
                 part[..., span].masked_fill_(~rows.test(self.pattern, some.keys[span]), 0.0)
         return Block(weights)

@@ -2,9 +2,8 @@
 
 from regard.recording.errors import RecordingError
 from regard.recording.opening import open as open
-from regard.recording.recorded_call import RecordedCall
 from regard.recording.recording import Recording
 from regard.recording.save import save
 
 # Without `open`, which would hide the builtin after an import of everything.
-__all__ = ["RecordedCall", "Recording", "RecordingError", "save"]
+__all__ = ["Recording", "RecordingError", "save"]

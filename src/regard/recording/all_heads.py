@@ -12,34 +12,34 @@ import numpy as np
 import torch
 
 from regard.recording import lookup, tiles
-from regard.recording.recorded_call import RecordedCall
 from regard.recording.schema import TILE
+from regard.recording.stored import CallArrays
 
 Found = TypeVar("Found")
 Steps = Generator[None, None, Found]
 """A computation that rests between its steps."""
 
 
-def tile(calls: Sequence[RecordedCall], level: int, x: int, y: int, pool: str) -> Steps[tiles.Tile]:
+def tile(calls: Sequence[CallArrays], level: int, x: int, y: int, pool: str) -> Steps[tiles.Tile]:
     """Compute a tile; see `Recording.tile`."""
     total = np.zeros((TILE, TILE))
     known = np.zeros((TILE, TILE), dtype=bool)
     for call in calls:
         found = tiles.tile(call, "mean", level, x, y, pool)
         known |= ~np.isnan(found)
-        total += call.heads * np.nan_to_num(found)
+        total += call.facts.heads * np.nan_to_num(found)
         yield
-    mean = total / sum(call.heads for call in calls)
+    mean = total / sum(call.facts.heads for call in calls)
     return np.where(known, mean, np.nan).astype(np.float32)
 
 
-def top_keys(calls: Sequence[RecordedCall], rows: range, count: int) -> Steps[lookup.Strongest]:
+def top_keys(calls: Sequence[CallArrays], rows: range, count: int) -> Steps[lookup.Strongest]:
     """Compute the strongest keys of rows; see `Recording.top_keys`."""
-    total = torch.zeros(len(rows), calls[0].keys)
+    total = torch.zeros(len(rows), calls[0].facts.keys)
     for call in calls:
-        total.add_(lookup.whole_rows(call, "mean", rows), alpha=call.heads)
+        total.add_(lookup.whole_rows(call, "mean", rows), alpha=call.facts.heads)
         yield
-    return lookup.strongest(total.div_(sum(call.heads for call in calls)), count)
+    return lookup.strongest(total.div_(sum(call.facts.heads for call in calls)), count)
 
 
 def finished(steps: Steps[Found]) -> Found:

@@ -74,14 +74,19 @@ def write(
         array[...] = values
 
 
-def read(array: zarr.Array[Any], where: Any = ...) -> NDArray[Any]:
+def read(array: zarr.Array[Any], where: Any = ..., *, orthogonal: bool = False) -> NDArray[Any]:
     """Read a part of an array.
+
+    Args:
+        array: the array.
+        where: which part.
+        orthogonal: whether `where` has the indices along each axis.
 
     Raises:
         RecordingError: it is damaged, or a part of it is missing.
     """
     try:
-        values = np.asarray(array[where])
+        values = np.asarray(array.oindex[where] if orthogonal else array[where])
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise RecordingError(f"{array.path} is damaged: {error}") from error
     if values.dtype.kind == "f" and np.isnan(values).any():

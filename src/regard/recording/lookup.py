@@ -4,13 +4,16 @@ import math
 from typing import Literal
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.recording.recorded_call import RecordedCall
-from regard.recording.rectangle import rectangle
-from regard.recording.tiles import heads_of
+from regard.matrix.index import take
+from regard.matrix.scores import Scores
+from regard.matrix.tiles import tiles
+from regard.recording.stored import CallArrays
+from regard.recording.tiles import heads_of, part_of
 
 Head = int | Literal["mean"]
 Strongest = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]
@@ -19,12 +22,12 @@ Strongest = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]
 _MOST_PAIRS = 2**24
 
 
-def top_keys(call: RecordedCall, head: Head, rows: range, count: int) -> Strongest:
+def top_keys(call: CallArrays, head: Head, rows: range, count: int) -> Strongest:
     """Return the strongest keys of rows; see `Recording.top_keys`."""
     return strongest(whole_rows(call, head, rows), count)
 
 
-def whole_rows(call: RecordedCall, head: Head, rows: range) -> Float[Tensor, "rows keys"]:
+def whole_rows(call: CallArrays, head: Head, rows: range) -> Float[Tensor, "rows keys"]:
     """Return all weights of some rows.
 
     Raises:
@@ -32,7 +35,7 @@ def whole_rows(call: RecordedCall, head: Head, rows: range) -> Float[Tensor, "ro
     """
     heads = heads_of(call, head)
     _check(call, "queries", rows)
-    return rectangle(call, heads, rows, range(call.keys))
+    return _rectangle(call, heads, rows, range(call.facts.keys))
 
 
 def strongest(weights: Float[Tensor, "rows keys"], count: int) -> Strongest:
@@ -43,31 +46,32 @@ def strongest(weights: Float[Tensor, "rows keys"], count: int) -> Strongest:
 
 
 def top_queries(
-    call: RecordedCall, head: Head, key: int, count: int
+    call: CallArrays, head: Head, key: int, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], float]:
     """Return the strongest queries of a key; see `Recording.top_queries`."""
     _check(call, "keys", range(key, key + 1))
     heads = heads_of(call, head)
-    found = rectangle(call, heads, range(call.queries), range(key, key + 1))[:, 0]
-    top = found.topk(min(count, call.queries))
+    found = _rectangle(call, heads, range(call.facts.queries), range(key, key + 1))[:, 0]
+    top = found.topk(min(count, call.facts.queries))
     return top.indices.numpy(), top.values.numpy(), float(found.double().sum())
 
 
-def weight(call: RecordedCall, head: int, query: int, key: int) -> tuple[float, float]:
+def weight(call: CallArrays, head: int, query: int, key: int) -> tuple[float, float]:
     """Return a weight and its score; see `Recording.weight`."""
     heads = heads_of(call, head)
     _check(call, "queries", range(query, query + 1))
     _check(call, "keys", range(key, key + 1))
     row = range(query, query + 1)
-    found = float(rectangle(call, heads, row, range(key, key + 1)))
-    if call.facts.stored == "weights":
+    found = float(_rectangle(call, heads, row, range(key, key + 1)))
+    source = call.call.source
+    if not isinstance(source, Scores):
         return found, math.nan
-    lse = float(call.lse_of(head, row))
+    lse = float(source.lse_of(range(1), heads, row))
     return found, math.log(found) + lse if found > 0.0 else -math.inf
 
 
 def edges(
-    call: RecordedCall, head: Head, queries: range, keys: range, count: int
+    call: CallArrays, head: Head, queries: range, keys: range, count: int
 ) -> tuple[list[tuple[int, int, float]], float]:
     """Return the strongest pairs of a rectangle; see `Recording.edges`."""
     _check(call, "queries", queries)
@@ -77,7 +81,7 @@ def edges(
             f"{len(queries):,} × {len(keys):,} pairs are too many to look for the strongest, up to "
             f"{_MOST_PAIRS:,} are searched: zoom in"
         )
-    found = rectangle(call, heads_of(call, head), queries, keys)
+    found = _rectangle(call, heads_of(call, head), queries, keys)
     top = found.flatten().topk(min(count, found.numel()))
     listed = [
         (queries.start + place // len(keys), keys.start + place % len(keys), value)
@@ -87,9 +91,24 @@ def edges(
     return listed, max(0.0, float(found.double().sum() - top.values.double().sum()))
 
 
-def _check(call: RecordedCall, axis: Literal["queries", "keys"], places: range) -> None:
-    size = call.queries if axis == "queries" else call.keys
+def _rectangle(
+    call: CallArrays, heads: range, queries: range, keys: range
+) -> Float[Tensor, "queries keys"]:
+    """Return all weights of a rectangle, the mean of some heads."""
+    found = torch.zeros(len(queries), len(keys))
+    with torch.no_grad():
+        for tile in tiles(part_of(call, heads, queries, keys)):
+            rows, weights = found[tile.queries], tile.weights.sum(dim=(0, 1)).float()
+            if isinstance(tile.columns, range):
+                take(rows, 1, tile.columns).add_(weights)
+            else:
+                rows.index_add_(1, tile.columns, weights)
+    return found.div_(len(heads))
+
+
+def _check(call: CallArrays, axis: Literal["queries", "keys"], places: range) -> None:
+    size = call.facts.queries if axis == "queries" else call.facts.keys
     if not places or places.start < 0 or places.stop > size:
         raise IndexError(
-            f"{call} has {axis} 0 to {size - 1}, got {places.start} to {places.stop - 1}"
+            f"{call.call} has {axis} 0 to {size - 1}, got {places.start} to {places.stop - 1}"
         )

@@ -8,9 +8,9 @@ import zarr
 from pydantic import BaseModel, ValidationError
 
 from regard.recording.errors import RecordingError
-from regard.recording.recorded_call import RecordedCall
 from regard.recording.recording import Recording
 from regard.recording.schema import VERSION, CallFacts, Facts
+from regard.recording.stored import CallArrays
 from regard.recording.text import RecordedText
 
 PARTIAL = ".partial"
@@ -83,17 +83,18 @@ def _root(where: str) -> zarr.Group:
         raise RecordingError(f"{where} can't be opened: {_said(error)}") from error
 
 
-def _call(root: zarr.Group, number: int, where: str, facts: Facts) -> RecordedCall:
+def _call(root: zarr.Group, number: int, where: str, facts: Facts) -> CallArrays:
     name = f"calls/{number:04d}"
     group = _group(root, name, where)
-    call = RecordedCall(
+    call = CallArrays(
         _validated(CallFacts, _attribute(group, f"{where}/{name}"), f"{where}/{name}"), group
     )
-    for which, size in ((call.query_text, call.queries), (call.key_text, call.keys)):
+    its = call.facts
+    for which, size in ((its.query_text, its.queries), (its.key_text, its.keys)):
         if which >= len(facts.texts) or facts.texts[which].tokens != size:
             raise RecordingError(f"{where}/{name} does not fit its text: record it again")
-    if call.index != number:
-        raise RecordingError(f"{where}/{name} says that it is call {call.index}: record it again")
+    if its.index != number:
+        raise RecordingError(f"{where}/{name} says that it is call {its.index}: record it again")
     call.check()
     return call
 

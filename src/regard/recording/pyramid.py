@@ -9,6 +9,7 @@ import zarr
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.calls.call import AttentionCall
 from regard.matrix.groups import grouped
 from regard.matrix.pool import add_to_cells
 from regard.matrix.reduction import zeros
@@ -18,9 +19,8 @@ from regard.matrix.tiles import Tile
 from regard.matrix.view import View
 from regard.patterns.cover import Cover
 from regard.recording import arrays
-from regard.recording.recorded_call import RecordedCall
-from regard.recording.rectangle import covers
-from regard.recording.schema import TILE
+from regard.recording.schema import TILE, CallFacts
+from regard.recording.stored import CallArrays, covers
 
 FINEST = 16
 """A cell of the finest stored map has so many tokens along each axis: finer ones are computed."""
@@ -73,18 +73,20 @@ class Pyramid:
     Rows must come in ascending order, in one pass, as they do from `summarize`.
 
     Args:
-        call: what is recorded.
+        call_facts: what the recording says of the call.
+        call: the call.
         group: where the maps go: `mean/16`, `max/16`, `mean/32`, ….
     """
 
-    call: RecordedCall
+    call_facts: CallFacts
+    call: AttentionCall
     group: zarr.Group
     _maps: dict[str, Any] = field(default_factory=dict[str, Any], init=False)
 
     facts: ClassVar[tuple[Fact, ...]] = ()
 
     def start(self, view: View) -> _Levels:
-        facts = self.call.facts
+        facts = self.call_facts
         for cell in facts.cells:
             sizes = (facts.rows, -(-facts.queries // cell), -(-facts.keys // cell))
             for pool in ("mean", "max"):
@@ -97,7 +99,7 @@ class Pyramid:
         )
 
     def update(self, state: _Levels, tile: Tile) -> _Levels:
-        cell = self.call.facts.cells[0]
+        cell = self.call_facts.cells[0]
         height = TILE * cell
         start, stop = tile.queries.start, tile.queries.stop
         for number in sorted(state.bands):
@@ -120,12 +122,12 @@ class Pyramid:
     def finish(self, state: _Levels) -> Result:
         for number in sorted(state.bands):
             self._finish_band(state, number)
-        for cell in self.call.facts.cells[1:]:
+        for cell in self.call_facts.cells[1:]:
             self._write_waiting(state, cell)
         return Result(state.outline.labels())
 
     def _new_band(self, view: View, number: int) -> _Band:
-        facts = self.call.facts
+        facts = self.call_facts
         cell = facts.cells[0]
         rows = min(TILE, -(-facts.queries // cell) - number * TILE)
         sizes = (rows, -(-facts.keys // cell))
@@ -133,11 +135,11 @@ class Pyramid:
 
     def _finish_band(self, state: _Levels, number: int) -> None:
         band = state.bands.pop(number)
-        self._write(state, self.call.facts.cells[0], band.sums[0].cpu(), band.peaks[0].cpu())
+        self._write(state, self.call_facts.cells[0], band.sums[0].cpu(), band.peaks[0].cpu())
 
     def _write(self, state: _Levels, cell: int, sums: Tensor, peaks: Tensor) -> None:
         """Write a band of a map, and hand it on to the next coarser one."""
-        facts, first = self.call.facts, state.written[cell]
+        facts, first = self.call_facts, state.written[cell]
         stop = first + sums.shape[1]
         queries = range(first * cell, min(stop * cell, facts.queries))
         forbidden = self._forbidden(queries, cell)
@@ -166,7 +168,7 @@ class Pyramid:
 
     def _forbidden(self, queries: range, cell: int) -> Tensor:
         """Say in which cells nobody may look at anything, [rows, columns]."""
-        keys = self.call.keys
+        keys = self.call_facts.keys
         rows, columns = -(-len(queries) // cell), -(-keys // cell)
         found = torch.zeros(rows, columns, dtype=torch.bool)
         wide = TILE * cell
@@ -187,16 +189,16 @@ def _counts(size: int, cell: int) -> Tensor:
     return (starts + cell).clamp_max(size) - starts
 
 
-def mean_of_all(calls: list[RecordedCall], group: zarr.Group) -> list[int]:
+def mean_of_all(calls: list[CallArrays], group: zarr.Group) -> list[int]:
     """Write maps of the mean over all heads of all calls, from their own.
 
     Returns:
         How many tokens a cell of each map has; none if calls differ in size.
     """
-    sizes = {(call.queries, call.keys, tuple(call.facts.cells)) for call in calls}
+    sizes = {(call.facts.queries, call.facts.keys, tuple(call.facts.cells)) for call in calls}
     if len(sizes) != 1 or len(calls) < 2:
         return []
-    total = sum(call.heads for call in calls)
+    total = sum(call.facts.heads for call in calls)
     cells = calls[0].facts.cells
     for cell in cells:
         for pool in ("mean", "max"):
@@ -212,7 +214,7 @@ def mean_of_all(calls: list[RecordedCall], group: zarr.Group) -> list[int]:
                     values = np.asarray(part[call.facts.rows - 1, rows])
                     # Where some calls may not look, others may.
                     known |= ~np.isnan(values)
-                    found += np.nan_to_num(values) * (call.heads / total)
+                    found += np.nan_to_num(values) * (call.facts.heads / total)
                 found[~known] = np.nan
                 array[rows] = arrays.rounded(found.astype(np.float32))
     return cells

@@ -1,25 +1,23 @@
 """`Recording`: a watched run that was read from disk."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from regard.calls.call import AttentionCall
 from regard.recording import all_heads, lookup, tiles
-from regard.recording.recorded_call import RecordedCall
 from regard.recording.schema import Facts, Section
+from regard.recording.stored import CallArrays
 from regard.recording.text import RecordedText
-
-if TYPE_CHECKING:
-    from regard.server.notebook import Map
 
 Head = int | Literal["mean"]
 Pooling = Literal["mean", "max"]
 
 
-class Recording(Sequence[RecordedCall]):
+class Recording(Sequence[AttentionCall]):
     """A watched run on disk; made by `regard.save`, opened by `regard.open`.
 
     It is a sequence of calls: `recording[5].matrix` is an AttentionMatrix, and figures and pages
@@ -29,7 +27,7 @@ class Recording(Sequence[RecordedCall]):
     Args:
         name: its name.
         facts: what it says of itself.
-        calls: its calls.
+        stored: its calls.
         texts: its texts.
         every: the maps of the mean of all heads, if there are any.
     """
@@ -38,25 +36,31 @@ class Recording(Sequence[RecordedCall]):
         self,
         name: str,
         facts: Facts,
-        calls: Sequence[RecordedCall],
+        stored: Sequence[CallArrays],
         texts: Sequence[RecordedText],
         every: zarr.Group | None,
     ) -> None:
         self.name, self.about = name, facts
-        self._calls, self.texts, self._every = list(calls), tuple(texts), every
+        self.stored, self.texts, self._every = list(stored), tuple(texts), every
 
     def __len__(self) -> int:
-        return len(self._calls)
+        return len(self.stored)
 
     @overload
-    def __getitem__(self, which: int) -> RecordedCall: ...
+    def __getitem__(self, which: int) -> AttentionCall: ...
     @overload
-    def __getitem__(self, which: slice) -> list[RecordedCall]: ...
-    def __getitem__(self, which: int | slice) -> RecordedCall | list[RecordedCall]:
+    def __getitem__(self, which: slice) -> list[AttentionCall]: ...
+    def __getitem__(self, which: int | slice) -> AttentionCall | list[AttentionCall]:
         """Return a call by its number, or some."""
-        if isinstance(which, int) and not -len(self) <= which < len(self):
-            raise IndexError(f"there are {len(self)} calls, counted from 0, got number {which}")
-        return self._calls[which]
+        if isinstance(which, int):
+            return self.arrays_of(which).call
+        return [stored.call for stored in self.stored[which]]
+
+    def arrays_of(self, number: int) -> CallArrays:
+        """Return what is stored of a call."""
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"there are {len(self)} calls, counted from 0, got number {number}")
+        return self.stored[number]
 
     @property
     def digest(self) -> str:
@@ -81,14 +85,18 @@ class Recording(Sequence[RecordedCall]):
     @property
     def full_zoom(self) -> int:
         """The level of the map at which a cell is one pair, in the largest call."""
-        return max((call.max_zoom for call in self._calls), default=0)
+        return max((call.facts.max_zoom for call in self.stored), default=0)
 
     def max_zoom(self, call: int | Literal["all"]) -> int:
         """Return the deepest level of the map of a call, or of the mean over all."""
         if call == "all":
             self._check_all()
             return self.full_zoom
-        return self[call].max_zoom
+        return self.arrays_of(call).facts.max_zoom
+
+    def measures(self, call: int) -> dict[str, list[float | None]]:
+        """Return a number for each head, by the name of the measure; None if it has no meaning."""
+        return self.arrays_of(call).facts.measures
 
     @property
     def has_all(self) -> bool:
@@ -130,7 +138,7 @@ class Recording(Sequence[RecordedCall]):
             _check_mean(head)
             return all_heads.finished(self.tile_of_all(level, x, y, pool))
         _check_pool(pool)
-        return tiles.tile(self[call], head, level, x, y, pool)
+        return tiles.tile(self.arrays_of(call), head, level, x, y, pool)
 
     def tile_of_all(
         self, level: int, x: int, y: int, pool: Pooling = "mean"
@@ -141,8 +149,8 @@ class Recording(Sequence[RecordedCall]):
         tiles.check_place(self.full_zoom, level, x, y)
         cell = 2 ** (self.full_zoom - level)
         if cell in self.about.all_cells and cell > 1:
-            return tiles.stored(self._maps(f"{pool}/{cell}"), None, self._calls, cell, x, y)
-        return (yield from all_heads.tile(self._calls, level, x, y, pool))
+            return tiles.stored(self._maps(f"{pool}/{cell}"), None, self.stored, cell, x, y)
+        return (yield from all_heads.tile(self.stored, level, x, y, pool))
 
     def line(
         self,
@@ -164,11 +172,11 @@ class Recording(Sequence[RecordedCall]):
             x: which 256 cells.
             pool: what a cell is of its numbers.
         """
-        return tiles.line(self[call], head, name, level, x, pool)
+        return tiles.line(self.arrays_of(call), head, name, level, x, pool)
 
     def thumbs(self, call: int) -> NDArray[np.float32]:
         """Return a small map of each head of a call, [heads, up to 32, up to 32]."""
-        return tiles.thumbs(self[call])
+        return tiles.thumbs(self.arrays_of(call))
 
     def top_keys(
         self, call: int | Literal["all"], head: Head, rows: range, count: int
@@ -181,22 +189,22 @@ class Recording(Sequence[RecordedCall]):
         if call == "all":
             _check_mean(head)
             return all_heads.finished(self.top_keys_of_all(rows, count))
-        return lookup.top_keys(self[call], head, rows, count)
+        return lookup.top_keys(self.arrays_of(call), head, rows, count)
 
     def top_keys_of_all(self, rows: range, count: int) -> all_heads.Steps[lookup.Strongest]:
         """Find the strongest keys in the mean of all heads, with a rest after each call."""
         self._check_all()
-        return (yield from all_heads.top_keys(self._calls, rows, count))
+        return (yield from all_heads.top_keys(self.stored, rows, count))
 
     def top_queries(
         self, call: int, head: Head, key: int, count: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], float]:
         """Return who looks most at a key: queries, their weights, and the sum of the column."""
-        return lookup.top_queries(self[call], head, key, count)
+        return lookup.top_queries(self.arrays_of(call), head, key, count)
 
     def weight(self, call: int, head: int, query: int, key: int) -> tuple[float, float]:
         """Return a weight, and its score: the logarithm of the weight before it was divided."""
-        return lookup.weight(self[call], head, query, key)
+        return lookup.weight(self.arrays_of(call), head, query, key)
 
     def edges(
         self, call: int, head: Head, queries: range, keys: range, count: int
@@ -206,7 +214,7 @@ class Recording(Sequence[RecordedCall]):
         Raises:
             ValueError: the rectangle has more than 16 million pairs.
         """
-        return lookup.edges(self[call], head, queries, keys, count)
+        return lookup.edges(self.arrays_of(call), head, queries, keys, count)
 
     def search(
         self, text: str, number: int = 0, start: int = 0, count: int = 100
@@ -227,12 +235,6 @@ class Recording(Sequence[RecordedCall]):
             raise IndexError(f"there are {texts} texts, counted from 0, got number {number}")
         return self.texts[number].search(text, start, count)
 
-    def map(self) -> "Map":
-        """Show the map of the recording, in a notebook or in a browser."""
-        from regard.server.notebook import show
-
-        return show(self)
-
     def _check_all(self) -> None:
         if self._every is None:
             raise IndexError("there is no map of all heads: calls are of different sizes, or one")
@@ -243,7 +245,7 @@ class Recording(Sequence[RecordedCall]):
 
     def __repr__(self) -> str:
         tokens = " and ".join(f"{text.facts.tokens:,}" for text in self.texts)
-        heads = sum(call.heads for call in self._calls)
+        heads = sum(call.facts.heads for call in self.stored)
         model = f", {self.about.model}" if self.about.model else ""
         return (
             f"Recording({self.name!r}{model}: {tokens} tokens, {len(self)} calls, {heads} heads, "

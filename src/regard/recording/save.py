@@ -6,6 +6,7 @@ import shutil
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
 from os import PathLike
@@ -14,22 +15,23 @@ from pathlib import Path
 import torch
 import zarr
 
+from regard.calls.call import AttentionCall
+from regard.calls.choose import listed
+from regard.calls.texts import check_whole, layers_of, texts_of
 from regard.matrix import AttentionMatrix
 from regard.matrix.progress import progressing
 from regard.recording.arrays import DTYPES
 from regard.recording.opening import PARTIAL, open
 from regard.recording.pyramid import mean_of_all
-from regard.recording.recorded_call import RecordedCall
 from regard.recording.recording import Recording
 from regard.recording.schema import Facts, Section, TextFacts
+from regard.recording.stored import CallArrays
 from regard.recording.text import Offsets, RecordedText, sections_of, write_text
-from regard.recording.write_call import ATTRIBUTE, Given, write_call
-from regard.views.page.texts import check_whole, layers_of, texts_of
-from regard.views.watched import Watched, listed, one_sequence
+from regard.recording.write_call import ATTRIBUTE, write_call
 
 
 def save(
-    calls: Sequence[Watched | AttentionMatrix] | Watched | AttentionMatrix,
+    calls: Sequence[AttentionCall | AttentionMatrix] | AttentionCall | AttentionMatrix,
     path: str | PathLike[str],
     *,
     tokens: Sequence[str],
@@ -118,21 +120,18 @@ def save(
     for number, (some, its, places) in enumerate(listed_texts):
         write_text(root.create_group(f"texts/{number}", overwrite=True), some, its, places)
     group = root.require_group("calls")
-    written: list[RecordedCall] = []
+    written: list[CallArrays] = []
     for number, layer in enumerate(progressing(layers, "layers recorded", len(layers), progress)):
-        given = Given(
-            one_sequence(layer.call, batch),
-            number,
-            layer.call.module,
-            layer.call.looks,
-            layer.name,
-            layer.group,
-            layer.queries.text,
-            layer.keys.text,
-            narrow,
+        call = replace(
+            layer.call,
+            index=number,
+            layer=layer.name,
+            group=layer.group,
+            query_text=layer.queries.text,
+            key_text=layer.keys.text,
         )
-        found = write_call(given, group)
-        written.append(RecordedCall(found, _group(group, f"{number:04d}")))
+        found = write_call(call, group, batch, narrow)
+        written.append(CallArrays(found, _group(group, f"{number:04d}")))
     with suppress(KeyError):
         del root["all"]
     all_cells = mean_of_all(written, root.create_group("all", overwrite=True))
@@ -146,7 +145,7 @@ def save(
 def _finish(
     root: zarr.Group,
     facts: Facts,
-    written: Sequence[RecordedCall],
+    written: Sequence[CallArrays],
     all_cells: list[int],
     sections: Sequence[tuple[int, str]] | None,
 ) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from regard.calls.tokens import readable
 from regard.recording import arrays
 from regard.recording.schema import Section, TextFacts
-from regard.views.pieces import readable
 
 Offsets = Sequence[tuple[int, int]]
 """Where each token starts and ends in a text, in characters; the same twice where nowhere."""

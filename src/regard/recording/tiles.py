@@ -1,6 +1,7 @@
 """Tiles of the map of a call: read where they are stored, computed where they are finer."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -8,29 +9,31 @@ import torch
 from numpy.typing import NDArray
 
 from regard.matrix.groups import grouped
+from regard.matrix.pool import add_to_cells
+from regard.matrix.tiles import tiles
+from regard.matrix.view import View
 from regard.patterns.cover import Cover
 from regard.recording import arrays
 from regard.recording.errors import RecordingError
-from regard.recording.recorded_call import RecordedCall
-from regard.recording.rectangle import covers, strips
 from regard.recording.schema import TILE
+from regard.recording.stored import CallArrays, covers
 
 Tile = NDArray[np.float32]
 Head = int | Literal["mean"]
 
 
-def tile(call: RecordedCall, head: Head, level: int, x: int, y: int, pool: str) -> Tile:
+def tile(call: CallArrays, head: Head, level: int, x: int, y: int, pool: str) -> Tile:
     """Return a tile; see `Recording.tile`."""
-    check_place(call.max_zoom, level, x, y)
+    check_place(call.facts.max_zoom, level, x, y)
     heads = heads_of(call, head)
-    cell = 2 ** (call.max_zoom - level)
+    cell = 2 ** (call.facts.max_zoom - level)
     if cell in call.facts.cells and cell > 1:
         return stored(call.array(f"{pool}/{cell}"), row_of(call, head), [call], cell, x, y)
     return _computed(call, heads, cell, x, y, pool)
 
 
 def stored(
-    array: Any, row: int | None, calls: Sequence[RecordedCall], cell: int, x: int, y: int
+    array: Any, row: int | None, calls: Sequence[CallArrays], cell: int, x: int, y: int
 ) -> Tile:
     """Read a tile of a stored map.
 
@@ -54,7 +57,9 @@ def stored(
     if values.size and np.isnan(values).all():
         # A chunk of NaN alone is not written. One that is missing has been lost if anybody looks.
         queries, keys = _places(calls[0], cell, x, y)
-        if any(bool((covers(c, queries, keys, cell, cell) != Cover.NONE).any()) for c in calls):
+        if any(
+            bool((covers(c.call, queries, keys, cell, cell) != Cover.NONE).any()) for c in calls
+        ):
             raise RecordingError(
                 f"{array.path} is damaged: the chunk at {y}, {x} is missing; record it again, or "
                 "copy it again from where it is whole"
@@ -63,40 +68,41 @@ def stored(
     return found
 
 
-def _computed(call: RecordedCall, heads: range, cell: int, x: int, y: int, pool: str) -> Tile:
+def _computed(call: CallArrays, heads: range, cell: int, x: int, y: int, pool: str) -> Tile:
     queries, keys = _places(call, cell, x, y)
     found = np.full((TILE, TILE), np.nan, dtype=np.float32)
     if not queries or not keys:
         return found
-    cells = torch.zeros(-(-len(queries) // cell), -(-len(keys) // cell))
     how = "max" if pool == "max" else "sum"
-    for strip in strips(call, heads, queries, keys, multiple=cell):
-        pooled = grouped(grouped(strip.weights, 0, how, cell), 1, how, cell)
-        top = (strip.queries.start - queries.start) // cell
-        left = (strip.keys.start - keys.start) // cell
-        cells[top : top + len(pooled), left : left + pooled.shape[1]] += pooled
-    cells /= len(heads)
+    view = part_of(call, heads, queries, keys)
+    sizes = (-(-len(queries) // cell), -(-len(keys) // cell))
+    cells = torch.zeros(1, len(heads), *sizes, dtype=view.source.dtype)
+    with torch.no_grad():
+        for part in tiles(view):
+            mine = part.heads_of(cells)
+            add_to_cells(mine, part.weights, part.queries.start, part.columns, cell, cell, how)
+    cells = cells[0].mean(dim=0)
     if how == "sum":
         heights, widths = (
             torch.tensor([min(cell, len(side) - at) for at in range(0, len(side), cell)])
             for side in (queries, keys)
         )
         cells = cells / heights[:, None] / widths
-    codes = covers(call, queries, keys, cell, cell)
-    values = cells.masked_fill(codes == Cover.NONE, torch.nan)
+    codes = covers(call.call, queries, keys, cell, cell)
+    values = cells.float().masked_fill(codes == Cover.NONE, torch.nan)
     found[: values.shape[0], : values.shape[1]] = values.numpy()
     return found
 
 
-def line(call: RecordedCall, head: Head, name: str, level: int, x: int, pool: str) -> Tile:
+def line(call: CallArrays, head: Head, name: str, level: int, x: int, pool: str) -> Tile:
     """Return 256 cells of a line; see `Recording.line`."""
     if name not in ("received", "entropy"):
         raise ValueError(f"a line is 'received' or 'entropy', got {name!r}")
     if pool not in ("mean", "max"):
         raise ValueError(f"pool must be 'mean' or 'max', got {pool!r}")
-    check_place(call.max_zoom, level, x, 0)
+    check_place(call.facts.max_zoom, level, x, 0)
     heads_of(call, head)
-    cell = 2 ** (call.max_zoom - level)
+    cell = 2 ** (call.facts.max_zoom - level)
     found = np.full(TILE, np.nan, dtype=np.float32)
     where = slice(x * TILE * cell, (x + 1) * TILE * cell)
     values = arrays.as_tensor(arrays.read(call.array(name), (row_of(call, head), where)))
@@ -111,12 +117,20 @@ def line(call: RecordedCall, head: Head, name: str, level: int, x: int, pool: st
     return found
 
 
-def thumbs(call: RecordedCall) -> Tile:
+def thumbs(call: CallArrays) -> Tile:
     """Return a small map of each head; see `Recording.thumbs`."""
     try:
         return np.asarray(call.array("thumbs")[...])
     except (OSError, RuntimeError, ValueError) as error:
-        raise RecordingError(f"{call} is damaged: its small maps can't be read: {error}") from error
+        raise RecordingError(
+            f"{call.call} is damaged: its small maps can't be read: {error}"
+        ) from error
+
+
+def part_of(call: CallArrays, heads: range, queries: range, keys: range) -> View:
+    """Return a rectangle of some heads, not computed."""
+    view = call.call.matrix.view
+    return replace(view, heads=heads, queries=queries, keys=keys)
 
 
 def check_place(max_zoom: int, level: int, x: int, y: int) -> None:
@@ -129,25 +143,25 @@ def check_place(max_zoom: int, level: int, x: int, y: int) -> None:
             raise IndexError(f"at level {level}, {name} is 0 to {last}, got {place}")
 
 
-def heads_of(call: RecordedCall, head: Head) -> range:
+def heads_of(call: CallArrays, head: Head) -> range:
     """Return the heads of which the mean is asked for: one, or all of a call.
 
     Raises:
         IndexError: there is no such head.
     """
     if head == "mean":
-        return range(call.heads)
-    if not 0 <= head < call.heads:
-        raise IndexError(f"{call} has heads 0 to {call.heads - 1}, got {head}")
+        return range(call.facts.heads)
+    if not 0 <= head < call.facts.heads:
+        raise IndexError(f"{call.call} has heads 0 to {call.facts.heads - 1}, got {head}")
     return range(head, head + 1)
 
 
-def row_of(call: RecordedCall, head: Head) -> int:
+def row_of(call: CallArrays, head: Head) -> int:
     """Return the row of a head, or of the mean, in arrays over heads."""
     return call.facts.rows - 1 if head == "mean" else head
 
 
-def _places(call: RecordedCall, cell: int, x: int, y: int) -> tuple[range, range]:
+def _places(call: CallArrays, cell: int, x: int, y: int) -> tuple[range, range]:
     size = TILE * cell
-    queries = range(min(y * size, call.queries), min((y + 1) * size, call.queries))
-    return queries, range(min(x * size, call.keys), min((x + 1) * size, call.keys))
+    queries = range(min(y * size, call.facts.queries), min((y + 1) * size, call.facts.queries))
+    return queries, range(min(x * size, call.facts.keys), min((x + 1) * size, call.facts.keys))

@@ -8,19 +8,21 @@ import torch
 import zarr
 from torch import Tensor
 
+from regard.calls.call import AttentionCall
+from regard.calls.choose import one_sequence
+from regard.calls.measures import measure_and
 from regard.matrix import AttentionMatrix, Entropy, Pool, Received
-from regard.matrix.index import as_tensor, take
+from regard.matrix.index import as_tensor, read, take
 from regard.matrix.scores import Scores
+from regard.matrix.view import View
 from regard.matrix.weights import Weights
 from regard.patterns.cover import Cover
 from regard.recording import arrays
 from regard.recording.bias_data import bias_as_data
 from regard.recording.pattern_data import pattern_as_data
 from regard.recording.pyramid import Pyramid, cells_of
-from regard.recording.recorded_call import RecordedCall
-from regard.recording.rectangle import covers, rectangle
 from regard.recording.schema import TILE, CallFacts, max_zoom
-from regard.views.measures import measure_and
+from regard.recording.stored import CallArrays, covers
 
 ATTRIBUTE = "regard"
 _THUMB = 32
@@ -28,53 +30,34 @@ _COMPARED = 16
 """So many rows of each head are compared with those that were seen."""
 
 
-@dataclass(frozen=True)
-class Given:
-    """What is to be recorded of a call.
-
-    Attributes:
-        matrix: its matrix, of one sequence, [heads, queries, keys].
-        index: its number in the recording.
-        module: the path of the module that made it.
-        looks: whether it looked at its own text or at another.
-        layer: the number of its layer.
-        group: the stack that it belongs to.
-        query_text: the number of the text that it looks from.
-        key_text: the number of the text that it looks at.
-        dtype: the type to store queries and keys in; None keeps it.
-    """
-
-    matrix: AttentionMatrix
-    index: int
-    module: str
-    looks: Any
-    layer: str
-    group: str
-    query_text: int
-    key_text: int
-    dtype: torch.dtype | None
-
-
 @torch.no_grad()
-def write_call(given: Given, calls: zarr.Group) -> CallFacts:
+def write_call(
+    call: AttentionCall, calls: zarr.Group, batch: int | None, dtype: torch.dtype | None
+) -> CallFacts:
     """Write a call, unless the very same one is there already.
+
+    Args:
+        call: the call.
+        calls: where calls are written.
+        batch: which sequence, if there are several.
+        dtype: the type to store queries and keys in; None keeps it.
 
     Returns:
         What the recording says of it. It is written last: a call without it is not finished.
     """
-    name = f"{given.index:04d}"
-    stored = _stored(given)
-    facts = _facts(given, stored)
+    name = f"{call.index:04d}"
+    matrix = one_sequence(call, batch)
+    stored = _stored(call, matrix.view, dtype)
+    facts = _facts(call, matrix.view, stored)
     known = known_facts(calls, name)
     if known is not None and known.sha256 == facts.sha256 and known.module == facts.module:
         return known
     group = calls.create_group(name, overwrite=True)
     for part, values, chunks in stored.arrays:
         arrays.write(group, part, values, chunks)
-    call = RecordedCall(facts, group)
-    facts = _summarize(call, group)
-    call = RecordedCall(facts, group)
-    facts = facts.model_copy(update={"error": _error(call, given.matrix)})
+    facts = _summarize(CallArrays(facts, group), group)
+    error = _error(CallArrays(facts, group).call.matrix[0], matrix)
+    facts = facts.model_copy(update={"error": error})
     group.attrs[ATTRIBUTE] = facts.model_dump(mode="json")
     return facts
 
@@ -96,12 +79,11 @@ class _Stored:
     data: dict[str, Any]
 
 
-def _stored(given: Given) -> _Stored:
-    view = given.matrix.view
+def _stored(call: AttentionCall, view: View, dtype: torch.dtype | None) -> _Stored:
     source = view.source
     if view.sizes[2:] != source.shape[2:]:
         raise ValueError(
-            f"{given.module}: a recording holds whole matrices, and this one is a part of "
+            f"{call.module}: a recording holds whole matrices, and this one is a part of "
             f"{source.shape[2]} × {source.shape[3]}"
         )
     batch, chunks = view.batch[0], (1, TILE, TILE)
@@ -113,22 +95,22 @@ def _stored(given: Given) -> _Stored:
         return found[-1][0]
 
     if isinstance(source, Scores):
-        query, key = _queries_and_keys(given, source)
+        query, key = _queries_and_keys(call, view, source, dtype)
         rows = (1, arrays.ROWS, query.shape[-1])
         found += [("query", arrays.as_numpy(query), rows), ("key", arrays.as_numpy(key), rows)]
-        bias, sinks = source.call.bias, source.sinks
+        bias, sinks = source.bias, source.sinks
         data: dict[str, Any] = {
             "stored": "scores",
             "dtype": _name(query.dtype),
             "key_heads": len(key),
             "key_dim": query.shape[-1],
-            "scale": float(source.call.scale),
+            "scale": float(source.scale),
             "bias": None if bias is None else bias_as_data(bias, batch, store),
             "sinks": None if sinks is None else take(sinks, 0, view.heads).double().tolist(),
         }
     else:
         assert isinstance(source, Weights)
-        weights = take(source.weights[batch], 0, view.heads)
+        weights = read(source.weights, view.batch, view.heads, view.queries, view.keys)[0]
         found.append(("weights", arrays.as_numpy(weights), chunks))
         data = {
             "stored": "weights",
@@ -148,22 +130,23 @@ def _stored(given: Given) -> _Stored:
     return _Stored(found, data)
 
 
-def _queries_and_keys(given: Given, source: Scores) -> tuple[Tensor, Tensor]:
-    view, call = given.matrix.view, source.call
-    batch = view.batch[0]
-    query, key = take(call.query[batch], 0, view.heads), call.key[batch]
-    if len(view.heads) != call.num_heads:
-        if call.bias is not None:
-            raise ValueError(f"{given.module}: a call with a bias is recorded with all its heads")
+def _queries_and_keys(
+    call: AttentionCall, view: View, source: Scores, dtype: torch.dtype | None
+) -> tuple[Tensor, Tensor]:
+    query = read(source.query, view.batch, view.heads, view.queries)[0]
+    key = read(source.key, view.batch, range(source.key.shape[1]), view.keys)[0]
+    if len(view.heads) != source.shape[1]:
+        if source.biased:
+            raise ValueError(f"{call.module}: a call with a bias is recorded with all its heads")
         # Some heads only: each with keys of its own.
-        key = key[as_tensor(view.heads).to(key.device) // call.group]
-    if given.dtype is not None:
-        query, key = query.to(given.dtype), key.to(given.dtype)
+        key = key[as_tensor(view.heads).to(key.device) // source.group]
+    if dtype is not None:
+        query, key = query.to(dtype), key.to(dtype)
     return query, key
 
 
-def _facts(given: Given, stored: _Stored) -> CallFacts:
-    heads, queries, keys = given.matrix.view.sizes[1:]
+def _facts(call: AttentionCall, view: View, stored: _Stored) -> CallFacts:
+    heads, queries, keys = view.sizes[1:]
     data = dict(stored.data)
     said = json.dumps(data, sort_keys=True).encode()
     sha256 = arrays.digest_of(
@@ -172,16 +155,16 @@ def _facts(given: Given, stored: _Stored) -> CallFacts:
     )
     thumb = tuple(-(-size // -(-size // _THUMB)) for size in (queries, keys))
     return CallFacts(
-        index=given.index,
-        module=given.module,
-        looks=given.looks,
-        layer=given.layer,
-        group=given.group,
+        index=call.index,
+        module=call.module,
+        looks=call.kind,
+        layer=call.layer,
+        group=call.group,
         heads=heads,
         queries=queries,
         keys=keys,
-        query_text=given.query_text,
-        key_text=given.key_text,
+        query_text=call.query_text,
+        key_text=call.key_text,
         cells=cells_of(max_zoom(queries, keys)),
         thumb=(thumb[0], thumb[1]),
         measures={},
@@ -191,50 +174,37 @@ def _facts(given: Given, stored: _Stored) -> CallFacts:
     )
 
 
-def _summarize(call: RecordedCall, group: zarr.Group) -> CallFacts:
+def _summarize(call: CallArrays, group: zarr.Group) -> CallFacts:
     """Compute and write what is summed up of a call, in one pass over what was written of it."""
-    matrix = call.matrix_with(None)
-    live = _Live(matrix[0], call.looks)
-    pyramid = Pyramid(call, group)
-    measures, (_, entropy, received, thumbs) = measure_and(
-        live, None, pyramid, Entropy(), Received(), Pool(_THUMB)
+    facts = call.facts
+    live = AttentionCall.of(
+        AttentionMatrix.of(View.whole(call.source(with_lse=False))), kind=facts.looks
     )
-    if call.facts.stored == "scores":
-        arrays.write(group, "lse", arrays.as_numpy(matrix.lse[0]), (1, 65536))
+    measures, (_, entropy, received, thumbs) = measure_and(
+        live, None, Pyramid(facts, live, group), Entropy(), Received(), Pool(_THUMB)
+    )
+    if facts.stored == "scores":
+        arrays.write(group, "lse", arrays.as_numpy(live.matrix.lse[0]), (1, 65536))
     for name, values in (("entropy", entropy.nats), ("received", received.mean)):
-        both = torch.cat([values, values.mean(dim=0, keepdim=True)]) if call.heads > 1 else values
+        both = torch.cat([values, values.mean(dim=0, keepdim=True)]) if facts.heads > 1 else values
         arrays.write(group, name, arrays.as_numpy(both.float()), (1, 65536))
     height, width = thumbs.height, thumbs.width
-    codes = covers(call, range(call.queries), range(call.keys), height, width)
+    codes = covers(live, range(facts.queries), range(facts.keys), height, width)
     small = thumbs.cells.float().masked_fill(codes == Cover.NONE, torch.nan)
     arrays.write(group, "thumbs", arrays.as_numpy(small))
     told = {
         name: [float(x) if x == x else None for x in values.tolist()]
         for name, values in measures.items()
     }
-    return call.facts.model_copy(update={"measures": told})
+    return facts.model_copy(update={"measures": told})
 
 
-@dataclass
-class _Live:
-    """A matrix, and whether it looks at its own text; see `Watched`."""
-
-    matrix: AttentionMatrix
-    looks: str
-    module: str = ""
-
-
-def _error(call: RecordedCall, seen: AttentionMatrix) -> float:
+def _error(recorded: AttentionMatrix, seen: AttentionMatrix) -> float:
     """Return how far recorded weights are from those that were seen, in some rows of each head."""
-    count = min(_COMPARED, call.queries)
-    rows = torch.linspace(0, call.queries - 1, count).long().unique().tolist()
-    live = seen.rows(rows).float().cpu()
-    largest = 0.0
-    for head in range(call.heads):
-        for place, row in enumerate(rows):
-            found = rectangle(call, range(head, head + 1), range(row, row + 1), range(call.keys))[0]
-            largest = max(largest, float((found - live[head, place]).abs().nan_to_num().max()))
-    return largest
+    queries = recorded.shape[1]
+    rows = torch.linspace(0, queries - 1, min(_COMPARED, queries)).long().unique().tolist()
+    found, live = (matrix.rows(rows).float().cpu() for matrix in (recorded, seen))
+    return float((found - live).abs().nan_to_num().max())
 
 
 def _name(dtype: torch.dtype) -> str:

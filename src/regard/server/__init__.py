@@ -1,13 +1,13 @@
 """The map of a recording: served over HTTP, shown in a notebook, published as a folder.
 
 - `regard map book.regard` in a terminal;
-- `regard.open("book.regard").map()` in a notebook;
+- `regard.map(regard.open("book.regard"))` in a notebook;
 - `regard publish book.regard site/` for any web server.
 """
 
 try:
     from regard.server.app import app
-    from regard.server.notebook import Map, show
+    from regard.server.notebook import Map, map
     from regard.server.publish import publish
     from regard.server.serve import serve
 except ModuleNotFoundError as error:
@@ -15,4 +15,4 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError(f'the map needs {error.name}: pip install "regard[map]"') from error
 
-__all__ = ["Map", "app", "publish", "serve", "show"]
+__all__ = ["Map", "app", "map", "publish", "serve"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from regard.calls.measures import MEASURES
 from regard.recording import Recording
 from regard.server.models import (
     About,
@@ -16,7 +17,6 @@ from regard.server.models import (
     Text,
 )
 from regard.server.names import HeadName
-from regard.views.measures import MEASURES
 
 TILE_SIZE = 256
 ROW_BLOCK = 16
@@ -72,21 +72,22 @@ def info(recording: Recording, published: Published | None = None) -> Info:
         ],
         calls=[
             Call(
-                call=call.index,
-                layer=call.layer,
-                group=call.group,
-                module=call.module,
-                looks=call.looks,
-                queries=call.queries,
-                keys=call.keys,
-                query_text=call.query_text,
-                key_text=call.key_text,
-                heads=call.heads,
-                max_zoom=call.max_zoom,
-                causal=call.is_causal,
-                measures=call.measures,
+                call=facts.index,
+                layer=facts.layer,
+                group=facts.group,
+                module=facts.module,
+                looks=facts.looks,
+                queries=facts.queries,
+                keys=facts.keys,
+                query_text=facts.query_text,
+                key_text=facts.key_text,
+                heads=facts.heads,
+                max_zoom=facts.max_zoom,
+                causal=stored.is_causal,
+                measures=facts.measures,
             )
-            for call in recording
+            for stored in recording.stored
+            for facts in [stored.facts]
         ],
         all=_all_heads(recording),
         published=published,
@@ -95,10 +96,10 @@ def info(recording: Recording, published: Published | None = None) -> Info:
 
 def heads_of(recording: Recording) -> Iterator[HeadName]:
     """Yield the heads of a recording, call by call, the mean of each call first."""
-    for call in recording:
-        yield HeadName(call.index, "mean")
-        for head in range(call.heads):
-            yield HeadName(call.index, head)
+    for stored in recording.stored:
+        yield HeadName(stored.facts.index, "mean")
+        for head in range(stored.facts.heads):
+            yield HeadName(stored.facts.index, head)
 
 
 def title_of(recording: Recording, of: HeadName) -> str:
@@ -107,7 +108,7 @@ def title_of(recording: Recording, of: HeadName) -> str:
     Raises:
         IndexError: there is no such call.
     """
-    call = recording[of.call]
+    call = recording.arrays_of(of.call).facts
     return f"{call.group} {call.layer}.{of.head}".strip()
 
 

@@ -120,7 +120,7 @@ class TileFile:
             deepest = recording.full_zoom
         else:
             cells = recording.tile(of.call, of.head, *place, pool)
-            deepest = recording[of.call].max_zoom
+            deepest = recording.max_zoom(of.call)
         return packed(cells, exact=self.level == deepest)
 
 
@@ -141,7 +141,7 @@ class LineFile:
         """Return packed float32 [256], exact where a cell is one token."""
         of, name, pool = self.line.of, self.line.line, self.line.pool
         cells = recording.line(of.call, of.head, name, self.level, self.x, pool)
-        return packed(cells, exact=self.level == recording[of.call].max_zoom)
+        return packed(cells, exact=self.level == recording.max_zoom(of.call))
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class RowsFile:
 
     def steps(self, recording: Recording) -> Steps[bytes]:
         """Compute the same."""
-        call = recording[0 if self.of is None else self.of.call]
+        call = recording.arrays_of(0 if self.of is None else self.of.call).facts
         first = self.block * ROW_BLOCK
         if first >= call.queries:
             raise IndexError(

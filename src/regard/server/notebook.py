@@ -58,7 +58,7 @@ class Map:
         return self.url
 
 
-def show(recording: Recording) -> Map:
+def map(recording: Recording) -> Map:
     """Show the map of a recording in a notebook, or return where it is.
 
     A server is started in this process, once; further recordings are added to it.

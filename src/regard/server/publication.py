@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from regard.recording import RecordedCall, Recording
+from regard.recording import Recording
+from regard.recording.schema import CallFacts
 from regard.server.info import ROW_BLOCK, TILE_SIZE, heads_of, info, title_of
 from regard.server.layout import (
     File,
@@ -85,7 +86,7 @@ def planned(
     """
     deepest = recording.full_zoom
     if depth is None:
-        depth = max((_stored_depth(call) for call in recording), default=0)
+        depth = max((_stored_depth(call.facts) for call in recording.stored), default=0)
     if not 0 <= depth <= deepest:
         raise ValueError(f"depth is 0 to {deepest}, at which a cell is one pair, got {depth}")
     chosen: tuple[PoolName, ...] = tuple(pool for pool in POOLS if pool in pools)
@@ -155,10 +156,10 @@ def _parts(size: int, part: int) -> int:
     return -(-size // part)
 
 
-def _stored_depth(call: RecordedCall) -> int:
+def _stored_depth(facts: CallFacts) -> int:
     """Return the deepest level of the map of a call that needs no computing."""
-    finest = call.facts.cells[0] if call.facts.cells else 1
-    return call.max_zoom - (finest.bit_length() - 1)
+    finest = facts.cells[0] if facts.cells else 1
+    return facts.max_zoom - (finest.bit_length() - 1)
 
 
 def _heads_called(recording: Recording, name: str) -> list[HeadName | None]:

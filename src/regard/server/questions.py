@@ -34,7 +34,7 @@ class ColumnFile:
 
     def body(self, recording: Recording) -> bytes:
         """Return a `Column`."""
-        num_queries = recording[self.of.call].queries
+        num_queries = recording.arrays_of(self.of.call).facts.queries
         queries, weights, total = recording.top_queries(
             self.of.call, self.of.head, self.key, min(NUM_COLUMN_QUERIES, num_queries)
         )
@@ -65,7 +65,7 @@ class WeightFile:
         if head != "mean":
             weight, score = recording.weight(call, head, self.query, self.key)
             return Weight(weight=weight, score=score if isfinite(score) else None).to_bytes()
-        heads = range(recording[call].heads)
+        heads = range(recording.arrays_of(call).facts.heads)
         mean = fmean(recording.weight(call, one, self.query, self.key)[0] for one in heads)
         return Weight(weight=mean, score=None).to_bytes()
 

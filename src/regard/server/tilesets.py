@@ -71,12 +71,13 @@ class Tileset:
         """
         recording, of = self.recording, self.name.of
         if of is None:
-            call, max_zoom, full_zoom = recording[0], recording.max_zoom("all"), recording.full_zoom
+            call = recording.arrays_of(0).facts
+            max_zoom, full_zoom = recording.max_zoom("all"), recording.full_zoom
         else:
-            call = recording[of.call]
+            call = recording.arrays_of(of.call).facts
             max_zoom = full_zoom = call.max_zoom
             if of.head != "mean" and of.head >= call.heads:
-                raise IndexError(f"{call} has {call.heads} heads, got number {of.head}")
+                raise IndexError(f"call {call.index} has {call.heads} heads, got number {of.head}")
         ends = [call.keys, call.queries]
         if isinstance(self.name, LineSetName):
             ends = ends[:1] if self.name.line == "received" else ends[1:]

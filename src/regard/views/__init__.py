@@ -1,10 +1,10 @@
 """Pictures of attention: figures for papers, a page to explore, steps explained."""
 
+from regard.calls.measures import MEASURES, measure, measures
+from regard.calls.tokens import readable
 from regard.views.explain import Explanation, explain, explain_call, worked_example
 from regard.views.figures import graph, heads, heatmap, offsets, overlay, steps, tree
-from regard.views.measures import MEASURES, measure, measures
 from regard.views.page import Page, page
-from regard.views.pieces import readable
 
 __all__ = [
     "MEASURES",

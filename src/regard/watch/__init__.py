@@ -4,13 +4,12 @@
         model(**inputs)
     seen[5].matrix
 
-`watch` opens the eyes, `Seen` holds what they saw, and each `Call` in it has an `AttentionMatrix`.
+`watch` returns `Seen`, a sequence of calls; each `AttentionCall` has an `AttentionMatrix`.
 """
 
+from regard.calls import AttentionCall, Check
 from regard.versions import Overwritten
-from regard.watch.call import Call
-from regard.watch.check import Check
 from regard.watch.seen import Seen
 from regard.watch.watch import watch
 
-__all__ = ["Call", "Check", "Overwritten", "Seen", "watch"]
+__all__ = ["AttentionCall", "Check", "Overwritten", "Seen", "watch"]

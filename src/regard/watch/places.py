@@ -18,7 +18,7 @@ class Frame:
         arguments: what it was given.
         options: what it was given by name.
         scored: whether two activations were multiplied in it since its latest softmax.
-        calls: calls of which it has written the weights out.
+        calls: the numbers of calls of which it has written the weights out.
         problem: why these are not all of its attention, if they are not.
     """
 
@@ -26,7 +26,7 @@ class Frame:
     arguments: Sequence[Any]
     options: Mapping[str, Any]
     scored: bool = False
-    calls: list[Any] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list[int])
     problem: str = ""
 
     @property

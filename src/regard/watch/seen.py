@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import overload
 
+from regard.calls.call import AttentionCall
 from regard.watch import table
-from regard.watch.call import Call
 from regard.watch.stitched import stitched
 
 
-class Seen(Sequence[Call]):
+class Seen(Sequence[AttentionCall]):
     """The calls of attention of a watched model, in the order in which they were made.
 
     It prints as a table. `seen[5]` is a call, and so is `seen["model.layers.5.self_attn"]` where
@@ -18,17 +18,17 @@ class Seen(Sequence[Call]):
         calls: the calls.
     """
 
-    def __init__(self, calls: list[Call]) -> None:
+    def __init__(self, calls: list[AttentionCall]) -> None:
         self._calls = calls
 
     def __len__(self) -> int:
         return len(self._calls)
 
     @overload
-    def __getitem__(self, which: int | str) -> Call: ...
+    def __getitem__(self, which: int | str) -> AttentionCall: ...
     @overload
     def __getitem__(self, which: slice) -> "Seen": ...
-    def __getitem__(self, which: int | str | slice) -> "Call | Seen":
+    def __getitem__(self, which: int | str | slice) -> "AttentionCall | Seen":
         """Return a call by its number or by the path of its module, or some calls by a slice.
 
         Raises:
@@ -99,7 +99,7 @@ class Seen(Sequence[Call]):
         return table.as_html(self._calls)
 
 
-def _fault(call: Call) -> str:
+def _fault(call: AttentionCall) -> str:
     """Say what is wrong with a call."""
     if call.problem:
         return f"was not understood: {call.problem}"

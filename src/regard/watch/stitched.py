@@ -7,22 +7,24 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.calls.call import AttentionCall
+from regard.calls.check import Check
+from regard.matrix.scores import Scores
+from regard.matrix.view import View
 from regard.patterns import Pattern, given
 from regard.patterns.causal import Causal
 from regard.patterns.pattern import Both
 from regard.positions import Bias
 from regard.positions import given as given_bias
 from regard.positions.given import Given
-from regard.watch.call import Call
-from regard.watch.check import Check
-from regard.watch.held import Held, Room
+from regard.watch.captured import FirstKeys, num_used_keys
 from regard.watch.spans import Placed, Spans
 
 _CHUNK = 1 << 22
 """How many pairs of a pattern are asked for together."""
 
 
-def stitched(calls: Sequence[Call]) -> list[Call]:
+def stitched(calls: Sequence[AttentionCall]) -> list[AttentionCall]:
     """Join calls of one module where each has the keys of the one before.
 
     Returns:
@@ -59,9 +61,9 @@ def _check_cross(text: Sequence["_Chain"]) -> None:
     They all look at the same keys, whichever text and whichever beam they are of. Only
     self-attention that was called as often, with as many queries, tells.
     """
-    steps = [chain.num_queries for chain in text if chain.first.looks == "self"]
+    steps = [chain.num_queries for chain in text if chain.first.kind == "self"]
     for chain in text:
-        if len(chain.parts) > 1 and chain.first.looks == "cross" and chain.num_queries not in steps:
+        if len(chain.parts) > 1 and chain.first.kind == "cross" and chain.num_queries not in steps:
             raise ValueError(
                 f"{chain.first} and {len(chain.parts) - 1} others look at the same keys of another "
                 "sequence, which does not tell whether they are of one text: watch the "
@@ -80,44 +82,45 @@ class _Chain:
         num_keys: how many keys there have been.
     """
 
-    first: Call
-    parts: list[tuple[Held, int]] = field(init=False)
+    first: AttentionCall
+    parts: list[tuple[Scores, int]] = field(init=False)
     checks: list[Check] = field(init=False)
     new_keys: list[Float[Tensor, "batch key_heads keys key_dim"]] = field(init=False)
     num_keys: int = field(init=False)
 
     def __post_init__(self) -> None:
-        held = _held(self.first)
-        self.parts, self.checks = [(held, 0)], [self.first.check]
-        self.num_keys = held.used
-        self.new_keys = [held.key[:, :, : held.used]]
+        source = _scores_of(self.first)
+        self.parts, self.checks = [(source, 0)], [self.first.check]
+        self.num_keys = num_used_keys(source)
+        self.new_keys = [source.whole_key[:, :, : self.num_keys]]
 
     @property
     def num_queries(self) -> list[int]:
         """How many queries each of them has."""
-        return [held.query.shape[2] for held, _ in self.parts]
+        return [source.shape[2] for source, _ in self.parts]
 
-    def continues(self, call: Call) -> bool:
+    def continues(self, call: AttentionCall) -> bool:
         """Say whether a call goes on with the text; if not, it must begin one.
 
         Raises:
             ValueError: it does neither.
         """
-        held, before = _held(call), self.parts[-1][0]
-        new = 0 if call.looks == "cross" else call.queries
-        dropped = self.num_keys + new - held.used
+        source, before = _scores_of(call), self.parts[-1][0]
+        used = num_used_keys(source)
+        new = 0 if call.kind == "cross" else call.queries
+        dropped = self.num_keys + new - used
         # If all were dropped, nothing says that it goes on.
-        if held.query.shape[:2] == before.query.shape[:2] and 0 <= dropped < self.num_keys:
-            if held.room is before.room and not dropped:
+        if source.shape[:2] == before.shape[:2] and 0 <= dropped < self.num_keys:
+            if not dropped and _share_keys(source, before):
                 return True
             if torch.equal(
-                self._latest(self.num_keys - dropped), held.key[:, :, : held.used - new]
+                self._latest(self.num_keys - dropped), source.whole_key[:, :, : used - new]
             ):
                 return True
-        if held.used == call.queries or call.looks == "cross":
+        if used == call.queries or call.kind == "cross":
             return False
         raise ValueError(
-            f"{call} looks at {held.used - call.queries} earlier keys that are not those of the "
+            f"{call} looks at {used - call.queries} earlier keys that are not those of the "
             "call before: the cache was reordered, as beam search does, or cut"
         )
 
@@ -132,31 +135,30 @@ class _Chain:
                 break
         return torch.cat(parts[::-1], dim=2)[:, :, -count:]
 
-    def add(self, call: Call) -> None:
+    def add(self, call: AttentionCall) -> None:
         """Add a call that goes on with the text."""
-        held = _held(call)
-        new = 0 if call.looks == "cross" else call.queries
+        source = _scores_of(call)
+        used, new = num_used_keys(source), 0 if call.kind == "cross" else call.queries
         self.num_keys += new
-        self.parts.append((held, self.num_keys - held.used))
+        self.parts.append((source, self.num_keys - used))
         self.checks.append(call.check)
-        self.new_keys.append(held.key[:, :, held.used - new : held.used])
+        self.new_keys.append(source.whole_key[:, :, used - new : used])
 
-    def joined(self, index: int, known: dict[tuple[object, ...], Spans]) -> Call:
+    def joined(self, index: int, known: dict[tuple[object, ...], Spans]) -> AttentionCall:
         """Return one call for all of them."""
         if len(self.parts) == 1:
             return replace(self.first, index=index)
-        held = self.parts[0][0]
-        query = torch.cat([one.query for one, _ in self.parts], dim=2)
+        source = self.parts[0][0]
+        query = torch.cat([one.whole_query for one, _ in self.parts], dim=2)
         key = torch.cat(self.new_keys, dim=2)
         pattern, first_query = self._pattern(known)
         whole = replace(
-            held,
+            source,
             query=query,
-            room=Room(key),
-            num_keys=self.num_keys,
-            pattern=pattern,
+            key=key,
+            full_pattern=pattern,
             bias=self._bias(first_query, query.shape[2]),
-            positions=first_query,
+            query_positions=first_query,
             value=None,
         )
         return replace(
@@ -166,25 +168,31 @@ class _Chain:
             keys=self.num_keys,
             check=_worst(self.checks),
             pattern=pattern,
-            held=whole,
+            view=View.whole(whole),
         )
 
     def _pattern(self, known: dict[tuple[object, ...], Spans]) -> Placed:
         """Return who may look at whom in the whole text."""
-        batch, held = self.first.batch, self.parts[0][0]
-        first_query = self.num_keys - sum(one.query.shape[2] for one, _ in self.parts)
-        alike = _looks_back(held.pattern) and all(
-            one.pattern == held.pattern and not dropped for one, dropped in self.parts
+        batch, source = self.first.batch, self.parts[0][0]
+        first_query = self.num_keys - sum(self.num_queries)
+        alike = _looks_back(source.full_pattern) and all(
+            one.full_pattern == source.full_pattern and not dropped for one, dropped in self.parts
         )
-        if alike and held.positions == first_query and self.first.looks == "self":
-            return Placed(held.pattern, first_query)
+        consecutive = not isinstance(source.query_positions, Tensor)
+        if (
+            alike
+            and consecutive
+            and source.query_positions == first_query
+            and self.first.kind == "self"
+        ):
+            return Placed(source.full_pattern, first_query)
         rows: list[tuple[Tensor, Tensor]] = []
         for one, dropped in self.parts:
             spans = _spans(one, known)
             if spans is None:
                 raise ValueError(
-                    f"calls of {self.first.module} can't be joined: their pattern, {one.pattern}, "
-                    "has gaps and is not the same in all of them"
+                    f"calls of {self.first.module} can't be joined: their pattern, "
+                    f"{one.full_pattern}, has gaps and is not the same in all of them"
                 )
             empty = spans.first > spans.last
             first = (spans.first + dropped).masked_fill(empty, self.num_keys)
@@ -193,7 +201,7 @@ class _Chain:
             torch.cat([part.expand(batch, -1) for part in parts], dim=1)
             for parts in zip(*rows, strict=True)
         )
-        placed = Spans(first, last, self.num_keys).named(batch, cross=self.first.looks == "cross")
+        placed = Spans(first, last, self.num_keys).named(batch, cross=self.first.kind == "cross")
         if placed is not None:
             return placed
         keys = torch.arange(self.num_keys, device="cpu")
@@ -229,20 +237,28 @@ def _looks_back(pattern: Pattern) -> bool:
     return isinstance(pattern, Causal)
 
 
-def _held(call: Call) -> Held:
-    if isinstance(call.held, Held):
-        return call.parts
+def _scores_of(call: AttentionCall) -> Scores:
+    if isinstance(call.source, Scores):
+        return call.scores
     raise ValueError(f"{call} can't be joined to others: its queries and keys were not kept")
 
 
-def _spans(held: Held, known: dict[tuple[object, ...], Spans]) -> Spans | None:
+def _share_keys(one: Scores, other: Scores) -> bool:
+    mine, theirs = one.key, other.key
+    if isinstance(mine, FirstKeys) and isinstance(theirs, FirstKeys):
+        return mine.shared is theirs.shared
+    return False
+
+
+def _spans(source: Scores, known: dict[tuple[object, ...], Spans]) -> Spans | None:
     """Return which keys each query of a call may look at; layers share what is known."""
-    positions = held.query_positions
-    which = (held.pattern, len(positions), int(positions[0]), held.num_keys)
+    _, _, num_queries, num_keys = source.shape
+    positions = source.positions(range(num_queries))
+    which = (source.full_pattern, tuple(positions.tolist()), num_keys)
     if which not in known:
-        keys, pattern = range(held.num_keys), held.pattern
+        keys, pattern = range(num_keys), source.full_pattern
         parts: list[Spans] = []
-        for some in positions.split(max(1, _CHUNK // max(1, held.num_keys))):
+        for some in positions.split(max(1, _CHUNK // max(1, num_keys))):
             mask = pattern.allows(some, keys)
             spans = Spans.of(mask if mask.dim() == 3 else mask[None])
             if spans is None:
@@ -251,7 +267,7 @@ def _spans(held: Held, known: dict[tuple[object, ...], Spans]) -> Spans | None:
         first, last = (
             torch.cat([getattr(part, name) for part in parts], dim=1) for name in ("first", "last")
         )
-        known[which] = Spans(first, last, held.num_keys)
+        known[which] = Spans(first, last, num_keys)
     return known[which]
 
 

@@ -5,8 +5,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from regard.watch.call import Call
-from regard.watch.held import Held
+from regard.calls.call import AttentionCall
+from regard.matrix.scores import Scores
 
 _MOST = 40
 """The number of calls that a table shows; of more, the first and the last ones."""
@@ -18,7 +18,7 @@ _HEADER = ("", "module", "looks at", "heads", "queries × keys", "pattern", "ker
 _TO_THE_RIGHT = (0, 3, 4)
 
 
-def as_text(calls: Sequence[Call]) -> str:
+def as_text(calls: Sequence[AttentionCall]) -> str:
     """Return a table for terminals; in colours where there are any."""
     shown = _shown(calls)
     rows = [_HEADER, *(_cells(call) if call else _gap(len(calls)) for call in shown)]
@@ -31,7 +31,7 @@ def as_text(calls: Sequence[Call]) -> str:
     return "\n".join(lines)
 
 
-def as_html(calls: Sequence[Call]) -> str:
+def as_html(calls: Sequence[AttentionCall]) -> str:
     """Return a table for notebooks."""
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in _HEADER)
     body = ""
@@ -47,12 +47,12 @@ def as_html(calls: Sequence[Call]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def failed(call: Call) -> bool:
+def failed(call: AttentionCall) -> bool:
     """Say whether a call must not be relied on."""
     return bool(call.problem) or call.check.passed is False
 
 
-def _shown(calls: Sequence[Call]) -> list[Call | None]:
+def _shown(calls: Sequence[AttentionCall]) -> list[AttentionCall | None]:
     """Return the calls to show, with None where some are left out."""
     if len(calls) <= _MOST:
         return list(calls)
@@ -64,14 +64,14 @@ def _gap(count: int) -> tuple[str, ...]:
     return ("⋮", f"{left_out:,} more", *("",) * (len(_HEADER) - 2))
 
 
-def _cells(call: Call) -> tuple[str, ...]:
+def _cells(call: AttentionCall) -> tuple[str, ...]:
     pattern = "" if call.pattern is None else str(call.pattern)
-    if isinstance(call.held, Held) and call.held.bias is not None:
+    if isinstance(call.source, Scores) and call.source.biased:
         pattern += " + bias"
     return (
         str(call.index),
         call.module or "(the model)",
-        call.looks,
+        call.kind,
         call.heads_as_text.replace("/", " / "),
         f"{call.queries:,} × {call.keys:,}",
         pattern if len(pattern) <= _WIDEST else f"{pattern[: _WIDEST - 1]}…",

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import nn
 
+from regard.calls.call import AttentionCall
 from regard.matrix.reduction import AnyReduction, is_reduction
 from regard.watch.block import Block
-from regard.watch.call import Call
 from regard.watch.options import Options
 from regard.watch.seen import Seen
 
@@ -106,7 +106,7 @@ def _watching(
     from regard.watch.places import named_modules
     from regard.watch.watcher import Watcher
 
-    calls: list[Call] = []
+    calls: list[AttentionCall] = []
     wanted = _wanted(where)
     if not any(wanted(name, module) for name, module in named_modules(model)):
         some = _some_names(named_modules(model))

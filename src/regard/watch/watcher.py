@@ -3,25 +3,36 @@
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.arguments import autocasted
+from regard.attention.inputs import autocasted, checked_inputs
+from regard.calls.call import AttentionCall, layer_in
+from regard.calls.check import NOT_COMPARED, check_scores, check_weights
 from regard.hf.use import CROSS
-from regard.patterns import everyone
+from regard.matrix.scores import Scores
+from regard.matrix.view import View
+from regard.matrix.weights import Weights
 from regard.patterns.narrowed import narrowed
 from regard.patterns.padding import Padding
 from regard.patterns.pattern import Everyone
 from regard.positions import Bias, given
 from regard.positions.joined import joined
 from regard.watch import interface
-from regard.watch.call import Call
+from regard.watch.captured import (
+    OVERWRITTEN,
+    FirstKeys,
+    Keeping,
+    SharedKeys,
+    keep,
+    keep_bias,
+    num_used_keys,
+)
 from regard.watch.caught import Caught
-from regard.watch.check import NOT_ASKED_FOR, Check, checked, checked_weights
-from regard.watch.held import Held, HeldWeights, Keeping, Room, keep, keep_bias
 from regard.watch.internals import is_backward, modes, unseen
 from regard.watch.masks import Masks, Sizes
 from regard.watch.mode import Mode
@@ -30,12 +41,9 @@ from regard.watch.places import Frame, Places
 from regard.watch.product import Product
 from regard.watch.reading import InParts, read_axes
 
-_NO_SIZES = Sizes(0, 0, 0, 0)
 
-
-@dataclass
-class _Noted:
-    """Who made a call."""
+class _CallSite(NamedTuple):
+    """Who made a call, and whether it is cross-attention, if that is known."""
 
     module: str
     kernel: str
@@ -51,11 +59,11 @@ class Watcher:
         options: what to do with them.
     """
 
-    def __init__(self, model: nn.Module, calls: list[Call], options: Options) -> None:
+    def __init__(self, model: nn.Module, calls: list[AttentionCall], options: Options) -> None:
         self.cross: bool | None = None
         self._calls, self._options = calls, options
         self._places, self._masks = Places(model, self._ended), Masks()
-        self._latest: dict[str, Held] = {}
+        self._latest: dict[str, Scores] = {}
         self._biases: dict[nn.Module, tuple[list[int], Bias | None]] = {}
         self._quiet = self._num_runs = 0
         self._mode = Mode(self)
@@ -108,8 +116,8 @@ class Watcher:
             self._quiet -= 1
 
     def catch(self, kernel: str, module: nn.Module | None, read: Callable[[], Caught]) -> None:
-        noted = self._noted(kernel, module)
-        if noted is None:
+        site = self._site(kernel, module)
+        if site is None:
             return
         # What is computed here is nothing that anybody watches.
         with torch.no_grad(), unseen():
@@ -119,19 +127,19 @@ class Watcher:
                 self._masks.forget()
             try:
                 caught = _as_computed(read())
-                call = self._understood(noted, caught)
+                call = self._understood(site, caught)
             except Exception as error:  # noqa: BLE001
                 # Whatever it is: a model must not fail because somebody looks at it.
                 if caught is not None and caught.weights is not None:
-                    call = self._own(noted, caught.weights, caught.value, caught.output)
+                    call = self._own(site, caught.weights, caught.value, caught.output)
                 else:
                     reason = str(error).split("\n")[0] or type(error).__name__
-                    call = self._call(noted, problem=reason)
+                    call = self._call(site, problem=reason)
             self._add(call)
 
     def catch_product(self, product: Product, num_heads: int | None) -> None:
-        noted = self._noted("softmax", None)
-        if noted is None:
+        site = self._site("softmax", None)
+        if site is None:
             return
         frame = self.running[-1]
         with torch.no_grad(), unseen():
@@ -139,10 +147,9 @@ class Watcher:
                 read = read_axes(product, self.running, num_heads)
                 if frame.problem:
                     return
-                call = self._own(noted, read.weights, read.value, read.output, product.dropped)
-                call.heads_known = read.heads_known
-                frame.calls.append(call)
-                self._add(call)
+                call = self._own(site, read.weights, read.value, read.output, product.dropped)
+                frame.calls.append(call.index)
+                self._add(replace(call, heads_known=read.heads_known))
             except InParts as error:
                 self._spoil(frame, str(error))
             except Exception as error:  # noqa: BLE001
@@ -157,23 +164,23 @@ class Watcher:
         if frame.problem or name is None or not self._options.wanted(name, frame.module):
             return
         frame.problem = reason
-        for call in frame.calls:
-            call.let_go(reason)
+        for index in frame.calls:
+            self._calls[index] = self._calls[index].failed(reason)
         if not frame.calls:
-            self._calls.append(self._call(_Noted(name, "softmax", None), problem=reason))
+            self._calls.append(self._call(_CallSite(name, "softmax", None), problem=reason))
 
     def _ended(self, frame: Frame) -> None:
         """Tell of what was not followed in a module that has ended."""
         if not self._quiet:
             self._mode.end(all_of_them=not self.running)
 
-    def _add(self, call: Call) -> None:
+    def _add(self, call: AttentionCall) -> None:
         """Add a call to the others, and compute what is wanted of it."""
         if self._options.reductions is not None and not call.problem:
-            call.summarize(self._options.reductions)
+            call = call.summarized(self._options.reductions)
         self._calls.append(call)
 
-    def _noted(self, kernel: str, module: nn.Module | None) -> _Noted | None:
+    def _site(self, kernel: str, module: nn.Module | None) -> _CallSite | None:
         """Return who made a call, or None if it isn't wanted."""
         module = self._places.current if module is None else module
         name = None if module is None or not self.looks else self._places.name(module)
@@ -185,75 +192,89 @@ class Watcher:
             or getattr(module, "is_cross_attention", False) is True
         ):
             cross = True
-        return _Noted(name, kernel, cross)
+        return _CallSite(name, kernel, cross)
 
-    def _understood(self, noted: _Noted, caught: Caught) -> Call:
-        held = self._held(noted, caught)
-        check = checked(caught, held, len(self._calls)) if self._options.check else NOT_ASKED_FOR
+    def _understood(self, site: _CallSite, caught: Caught) -> AttentionCall:
+        source = self._scores(site, caught)
+        check = NOT_COMPARED
+        if self._options.check:
+            dropout = caught.dropout > 0
+            check = check_scores(
+                source, caught.value, caught.output, len(self._calls), dropout=dropout
+            )
         if caught.weights is not None and check.passed is False and not check.is_nan:
-            return self._own(noted, caught.weights, caught.value, caught.output)
-        if noted.cross is None:
-            noted.cross = _is_cross(held)
+            return self._own(site, caught.weights, caught.value, caught.output)
+        if site.cross is None:
+            site = site._replace(cross=_is_cross(source))
         return self._call(
-            noted,
-            sizes=_sizes(caught),
+            site,
+            source.shape,
             key_heads=caught.key.shape[1],
             dtype=caught.query.dtype,
             check=check,
-            pattern=held.pattern,
-            held=self._kept(noted, held) if self._options.reductions is None else held,
+            pattern=source.full_pattern,
+            view=View.whole(
+                self._kept(site.module, source) if self._options.reductions is None else source
+            ),
         )
 
-    def _held(self, noted: _Noted, caught: Caught) -> Held:
+    def _scores(self, site: _CallSite, caught: Caught) -> Scores:
         """Say what a call means."""
         query, key = caught.query.detach(), caught.key.detach()
-        sizes = _sizes(caught)
-        meaning = self._masks.read(caught.mask, sizes, cross=noted.cross is True)
+        batch, heads, queries, _ = query.shape
+        sizes = Sizes(batch, heads, queries, key.shape[2])
+        meaning = self._masks.read(caught.mask, sizes, cross=site.cross is True)
         positions = meaning.first_query if caught.first_query is None else caught.first_query
-        if isinstance(positions, Tensor):
-            consecutive = bool((positions.diff() == 1).all())
-            positions = int(positions[0]) if consecutive else positions.clone()
         added: Bias | None = None
         if caught.added is not None:
-            if isinstance(positions, Tensor):
-                raise ValueError("numbers are added to scores of queries that stand here and there")
+            first = positions
+            if isinstance(first, Tensor):
+                if not bool((first.diff() == 1).all()):
+                    raise ValueError("a score bias needs consecutive query positions")
+                first = int(first[0])
             numbers = caught.added.detach().expand(-1, -1, sizes.queries, -1)[..., : sizes.keys]
-            added = given(numbers, first_query=positions)
+            added = given(numbers, first_query=first)
         known = None if isinstance(meaning.pattern, Everyone) else meaning.pattern
+        bias = joined(joined(caught.bias, added), meaning.bias)
         pattern = narrowed(known, caught.pattern)
-        return Held(
+        call = checked_inputs(query, key, key, pattern, bias, caught.scale, 0.0, positions)
+        first = call.first_position
+        return Scores(
             query,
-            Room(key),
-            sizes.keys,
-            everyone() if pattern is None else pattern,
-            joined(joined(caught.bias, added), meaning.bias),
-            caught.scale,
+            key,
+            call.pattern,
+            call.bias,
+            call.scale,
             None if caught.sinks is None else caught.sinks.detach(),
-            positions,
-            caught.value.detach() if self._options.values else None,
+            call.query_positions if first is None else first,
+            value=caught.value.detach() if self._options.values else None,
         )
 
-    def _kept(self, noted: _Noted, held: Held) -> Held:
-        """Return what is kept of a call, in memory that may be kept."""
+    def _kept(self, module: str, source: Scores) -> Scores:
+        """Return a source with tensors that may be kept."""
+        _, _, queries, keys = source.shape
         # A cache is written to again and again.
-        key = self._keep_tensor(held.key, copy=held.num_keys != held.query.shape[2])
-        sinks = None if held.sinks is None else self._keep_tensor(held.sinks, copy=True)
-        for leaf in held.pattern.leaves():
+        copy = keys != queries
+        key = self._keep_tensor(source.whole_key, copy=copy)
+        for leaf in source.full_pattern.leaves():
             if isinstance(leaf, Keeping):
                 leaf.keep(self._keep_tensor)
-        before = self._latest.get(noted.module)
-        grown = before is not None and before.room.grow(key, before.used)
+        shared, before = SharedKeys(key), self._latest.get(module)
+        if before is not None:
+            assert isinstance(before.key, FirstKeys)
+            if before.key.shared.grow(key, num_used_keys(before)):
+                shared = before.key.shared
+        value, sinks = source.value, source.sinks
         kept = replace(
-            held,
-            query=self._keep_tensor(held.query),
-            room=before.room if before is not None and grown else Room(key),
-            bias=self._kept_bias(held.bias),
-            sinks=sinks,
-            value=None
-            if held.value is None
-            else self._keep_tensor(held.value, copy=held.num_keys != held.query.shape[2]),
+            source,
+            query=self._keep_tensor(source.whole_query),
+            key=FirstKeys(shared, keys),
+            bias=self._kept_bias(source.bias),
+            sinks=None if sinks is None else self._keep_tensor(sinks, copy=True),
+            value=None if value is None else self._keep_tensor(value, copy=copy),
+            overwritten=OVERWRITTEN,
         )
-        self._latest[noted.module] = kept
+        self._latest[module] = kept
         return kept
 
     def _keep_tensor(self, tensor: Tensor, *, copy: bool = False) -> Tensor:
@@ -272,46 +293,46 @@ class Watcher:
         return latest[1]
 
     def _own(
-        self, noted: _Noted, weights: Tensor, value: Tensor, output: Tensor, dropped: bool = False
-    ) -> Call:
+        self,
+        site: _CallSite,
+        weights: Float[Tensor, "batch heads queries keys"],
+        value: Tensor,
+        output: Tensor,
+        dropped: bool = False,
+    ) -> AttentionCall:
         """Return a call of which weights are known, because somebody wrote them down."""
         weights = weights.detach()
-        check = NOT_ASKED_FOR
+        check = NOT_COMPARED
         if self._options.check:
-            check = checked_weights(weights, value, output, len(self._calls), dropped=dropped)
+            check = check_weights(weights, value, output, len(self._calls), dropout=dropped)
         if self._options.reductions is None:
             weights = self._keep_tensor(weights)
+        _, heads, queries, keys = weights.shape
+        positions = torch.arange(keys - queries, keys, device="cpu")
+        source = Weights(weights, Everyone(), positions, OVERWRITTEN)
         return self._call(
-            noted,
-            sizes=Sizes(*weights.shape),
-            key_heads=weights.shape[1],
+            site,
+            source.shape,
+            key_heads=heads,
             dtype=weights.dtype,
             check=check,
-            held=HeldWeights(weights),
+            view=View.whole(source),
         )
 
     def _call(
-        self,
-        noted: _Noted,
-        *,
-        sizes: Sizes = _NO_SIZES,
-        key_heads: int = 0,
-        dtype: torch.dtype = torch.float32,
-        check: Check = NOT_ASKED_FOR,
-        **more: Any,
-    ) -> Call:
-        return Call(
+        self, site: _CallSite, sizes: tuple[int, int, int, int] = (0, 0, 0, 0), **more: Any
+    ) -> AttentionCall:
+        batch, heads, queries, keys = sizes
+        return AttentionCall(
             index=len(self._calls),
-            module=noted.module,
-            looks="cross" if noted.cross else "self",
-            kernel=noted.kernel,
-            batch=sizes.batch,
-            heads=sizes.heads,
-            key_heads=key_heads,
-            queries=sizes.queries,
-            keys=sizes.keys,
-            dtype=dtype,
-            check=check,
+            module=site.module,
+            kind="cross" if site.cross else "self",
+            layer=layer_in(site.module),
+            kernel=site.kernel,
+            batch=batch,
+            heads=heads,
+            queries=queries,
+            keys=keys,
             **more,
         )
 
@@ -322,17 +343,12 @@ def _as_computed(caught: Caught) -> Caught:
     return replace(caught, query=query, key=key, value=value)
 
 
-def _sizes(caught: Caught) -> Sizes:
-    batch, heads, queries, _ = caught.query.shape
-    return Sizes(batch, heads, queries, caught.key.shape[2])
-
-
-def _is_cross(held: Held) -> bool:
+def _is_cross(source: Scores) -> bool:
     """Guess whether a call looked at another sequence: at one of another length, in no order."""
-    num_queries = held.query.shape[2]
-    if num_queries in (1, held.num_keys):
+    _, _, queries, keys = source.shape
+    if queries in (1, keys):
         return False
-    return all(isinstance(leaf, Everyone | Padding) for leaf in held.pattern.leaves())
+    return all(isinstance(leaf, Everyone | Padding) for leaf in source.full_pattern.leaves())
 
 
 def _is_compiled(module: nn.Module) -> bool:

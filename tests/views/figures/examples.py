@@ -1,24 +1,21 @@
 """Matrices and tokens that figures are tried on."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from regard import AttentionMatrix, causal
+from regard.calls.call import AttentionCall, Kind
 from regard.patterns import Pattern
 
 STRANGE = ["$x$", "<script>", "日本", "🙂", "\ud800", "", "\n", "a_b^c{", "שלום", "x" * 40]
 """Tokens that a careless figure stumbles over."""
 
 
-@dataclass
-class Call:
-    """A call as `regard.watch` has it, as far as figures care."""
-
-    matrix: AttentionMatrix
-    module: str = "layers.5.self_attn"
-    looks: str = "self"
+def call_of(
+    matrix: AttentionMatrix, module: str = "layers.5.self_attn", kind: Kind = "self"
+) -> AttentionCall:
+    """Return a call as `regard.watch` has it, as far as figures care."""
+    return AttentionCall.of(matrix, module, kind, index=5)
 
 
 def matrix(

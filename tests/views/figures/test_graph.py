@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from regard import AttentionMatrix
 from regard.views.figures.graph import graph
 from regard.views.figures.strongest import strongest_pairs
-from tests.views.figures.examples import STRANGE, Call, causal_matrix, dense, matrix, words
+from tests.views.figures.examples import STRANGE, call_of, causal_matrix, dense, matrix, words
 from tests.views.figures.layout import check_files, check_layout
 
 
@@ -96,13 +96,15 @@ def test_long_texts_have_positions_and_fewer_arcs() -> None:
 
 
 def test_the_title_says_what_is_shown() -> None:
-    assert graph(Call(matrix(5)), words(5)).axes[0].get_title("left") == "layer 5, mean of 3 heads"
+    assert (
+        graph(call_of(matrix(5)), words(5)).axes[0].get_title("left") == "layer 5, mean of 3 heads"
+    )
     assert graph(matrix(5)[0, 2], words(5)).axes[0].get_title("left") == "head 2"
 
 
 def test_several_calls_are_floors() -> None:
     given = causal_matrix(8)
-    calls = [Call(given, f"layers.{layer}") for layer in range(3)]
+    calls = [call_of(given, f"layers.{layer}") for layer in range(3)]
     figure = graph(calls, words(8), head=1, top=2)
     assert written(figure) == words(8) * 2
     ys = sorted({round(float(y), 6) for line in lines(figure) for y in line[:, 1]})
@@ -144,7 +146,7 @@ def test_it_draws_where_it_is_told_to() -> None:
         (matrix(8), {"tokens": words(7)}, "must name the 8 keys, got 7 tokens"),
         (matrix(8), {"threshold": 0.0}, "threshold must be above 0, got 0.0"),
         (matrix(8), {"top": 0}, "top must be at least 1, got 0"),
-        (Call(matrix(8), looks="cross"), {}, "this call looks at another"),
+        (call_of(matrix(8), kind="cross"), {}, "this call looks at another"),
         (matrix(8)[:, :, :4, 4:], {}, "don't stand among the keys"),
         ([], {}, "there are no calls"),
     ],

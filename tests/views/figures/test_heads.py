@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from regard import AttentionMatrix
+from regard.calls.measures import measures
 from regard.views.figures.heads import heads
-from regard.views.measures import measures
-from tests.views.figures.examples import STRANGE, Call, causal_matrix, dense, matrix, words
+from tests.views.figures.examples import STRANGE, call_of, causal_matrix, dense, matrix, words
 from tests.views.figures.layout import check_files, check_layout, labels, texts
 
 
@@ -52,15 +52,15 @@ def test_layers_and_heads_are_numbered(shape: tuple[int, int], value: str | None
 
 
 def test_layers_have_the_numbers_of_their_modules() -> None:
-    calls = [Call(matrix(4), f"model.layers.{layer}.self_attn") for layer in (7, 9)]
+    calls = [call_of(matrix(4), f"model.layers.{layer}.self_attn") for layer in (7, 9)]
     assert labels(heads(calls).axes[0], "y") == ["7", "9"]
-    same = [Call(matrix(4), f"{part}.layers.0.attn") for part in ("encoder", "decoder")]
+    same = [call_of(matrix(4), f"{part}.layers.0.attn") for part in ("encoder", "decoder")]
     assert labels(heads(same).axes[0], "y") == ["0", "1"]
 
 
 @pytest.mark.parametrize("name", ["entropy", "distance", "first", "previous", "itself"])
 def test_measures_are_drawn(name: str) -> None:
-    calls = [Call(causal_matrix(9), f"layers.{layer}") for layer in range(2)]
+    calls = [call_of(causal_matrix(9), f"layers.{layer}") for layer in range(2)]
     figure = heads(calls, name)
     image = figure.axes[0].images[0].get_array()
     np.testing.assert_allclose(np.asarray(image), measures(calls)[name].numpy())

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from regard import AttentionMatrix
 from regard.views.figures.heatmap import heatmap
-from tests.views.figures.examples import STRANGE, Call, causal_matrix, dense, matrix, words
+from tests.views.figures.examples import STRANGE, call_of, causal_matrix, dense, matrix, words
 from tests.views.figures.layout import check_files, check_layout, labels, texts
 
 
@@ -75,7 +75,7 @@ def test_a_part_has_its_own_tokens_and_positions() -> None:
 
 
 def test_cross_attention_has_two_texts() -> None:
-    call = Call(matrix(4, keys=7), looks="cross")
+    call = call_of(matrix(4, keys=7), kind="cross")
     figure = heatmap(call, words(4), key_tokens=list("abcdefg"), head=0)
     assert labels(figure.axes[0], "y") == words(4)
     assert labels(figure.axes[0], "x") == list("abcdefg")
@@ -130,7 +130,7 @@ def test_vmax_is_the_strongest_colour() -> None:
 def test_it_draws_where_it_is_told_to() -> None:
     figure = Figure(layout="constrained")
     left, right = figure.subplots(1, 2)
-    assert heatmap(Call(matrix(8)), words(8), head=1, ax=right) is figure
+    assert heatmap(call_of(matrix(8)), words(8), head=1, ax=right) is figure
     assert not left.images
     assert right.get_title() == "layer 5, head 1"
     check_layout(figure)

@@ -8,7 +8,7 @@ import torch
 from matplotlib.figure import Figure
 
 from regard.views.figures.offsets import offsets
-from tests.views.figures.examples import Call, causal_matrix, dense, matrix
+from tests.views.figures.examples import call_of, causal_matrix, dense, matrix
 from tests.views.figures.layout import check_files, check_layout, labels
 
 
@@ -21,7 +21,7 @@ def shares(weights: torch.Tensor, reach: int) -> np.ndarray:
 
 def test_one_head_is_bars() -> None:
     given = causal_matrix(20)
-    figure = offsets(Call(given), head=1, reach=4)
+    figure = offsets(call_of(given), head=1, reach=4)
     heights = [bar.get_height() for bar in figure.axes[0].patches]
     expected = shares(dense(given), 4)[1]
     np.testing.assert_allclose(heights, expected, atol=1e-12)
@@ -62,7 +62,7 @@ def test_ticks_can_be_read(reach: int) -> None:
 
 
 def test_calls_are_layers(tmp_path: Path) -> None:
-    calls = [Call(causal_matrix(20), f"layers.{layer}") for layer in range(4)]
+    calls = [call_of(causal_matrix(20), f"layers.{layer}") for layer in range(4)]
     every = offsets(calls, reach=3)
     assert labels(every.axes[0], "y") == ["0", "1", "2", "3"]
     assert every.axes[0].images[0].get_array().shape == (12, 9)
@@ -83,7 +83,7 @@ def test_it_draws_where_it_is_told_to() -> None:
 @pytest.mark.usefixtures("unchecked")
 def test_errors_say_what_is_wrong() -> None:
     with pytest.raises(ValueError, match="distances within one text"):
-        offsets(Call(matrix(4), looks="cross"))
+        offsets(call_of(matrix(4), kind="cross"))
     with pytest.raises(ValueError, match="there are no calls"):
         offsets([])
     with pytest.raises(ValueError, match="reach must be at least 1, got 0"):

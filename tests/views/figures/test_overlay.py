@@ -10,7 +10,7 @@ from PIL import Image
 
 from regard.views.figures.overlay import overlay
 from regard.views.figures.patches import as_picture, patch_grid
-from tests.views.figures.examples import Call, dense, matrix
+from tests.views.figures.examples import call_of, dense, matrix
 from tests.views.figures.layout import check_files, check_layout
 
 PICTURE = np.linspace(0.0, 1.0, 30 * 40 * 3).reshape(30, 40, 3)
@@ -18,7 +18,7 @@ PICTURE = np.linspace(0.0, 1.0, 30 * 40 * 3).reshape(30, 40, 3)
 
 def test_weights_lie_over_the_picture(tmp_path: Path) -> None:
     given = matrix(17)
-    figure = overlay(Call(given), PICTURE, token=3, head=1)
+    figure = overlay(call_of(given), PICTURE, token=3, head=1)
     picture, weights = figure.axes[0].images
     np.testing.assert_allclose(np.asarray(picture.get_array()), PICTURE)
     np.testing.assert_allclose(

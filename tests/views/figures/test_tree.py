@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from regard.views.figures.spanning import between_words, is_special, spanning_tree
 from regard.views.figures.tree import tree
-from tests.views.figures.examples import STRANGE, Call, causal_matrix, dense, matrix, words
+from tests.views.figures.examples import STRANGE, call_of, causal_matrix, dense, matrix, words
 from tests.views.figures.layout import check_files, check_layout
 
 
@@ -78,7 +78,7 @@ def test_special_tokens_are_left_out_unless_wanted() -> None:
 
 
 def test_strange_tokens(tmp_path: Path) -> None:
-    figure = tree(Call(matrix(len(STRANGE))), STRANGE)
+    figure = tree(call_of(matrix(len(STRANGE))), STRANGE)
     assert figure.axes[0].get_title("left") == "layer 5, mean of 3 heads"
     check_layout(figure)
     check_files(figure, tmp_path, "$x$", "<script>")

@@ -1,12 +1,12 @@
 """Pages of made-up calls, and what can be asked of them in a browser."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 import regard
+from regard.calls import AttentionCall
 
 Open = Callable[..., Any]
 
@@ -45,7 +45,7 @@ def call_of(
         2 * torch.randn(1, HEADS, size, 6, generator=generator)
         for size in (queries, keys or queries)
     )
-    return SimpleNamespace(matrix=regard.AttentionMatrix(query, key), module=module, looks=looks)
+    return AttentionCall.of(regard.AttentionMatrix(query, key), module, looks, index=0)
 
 
 def calls_of(tokens: int, *, layers: int = 4) -> list[Any]:

@@ -1,17 +1,17 @@
 """What pages show of weights and texts: two of them, hostile, long or damaged ones."""
 
 import re
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 import regard
+from regard.calls import AttentionCall
+from regard.calls.texts import Layer, Part
 from regard.views.explain import worked_example
 from regard.views.page.page import Shown, composed
 from regard.views.page.strongest import heads_of, means_of
-from regard.views.page.texts import Layer, Part
 from tests.browsing import until
 from tests.views.page.pages import (
     HOSTILE,
@@ -221,7 +221,7 @@ def test_a_long_page_is_small_and_opens(open_page: Open) -> None:
     generator = torch.Generator().manual_seed(0)
     query, key = (2 * torch.randn(1, 9, length, 64, generator=generator) for _ in range(2))
     matrix = regard.AttentionMatrix(query, key, pattern=regard.causal())
-    call = SimpleNamespace(matrix=matrix, module="layers.0", looks="self")
+    call = AttentionCall.of(matrix, "layers.0", index=0)
     text = Part(0, "text", [" word"] * length, list(range(length)))
     layer = Layer(call, "", "layer", "0", text, text)
     found = heads_of(layer, None, count=16, map_size=64)

@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.call import default_scale
+from regard.attention.inputs import default_scale
+from regard.calls.call import AttentionCall
+from regard.calls.tokens import label, readable
 from regard.matrix import AttentionMatrix
-from regard.views.pieces import label, readable
+from regard.matrix.scores import Scores
 
 Vector = Sequence[float] | Tensor
 Vectors = Sequence[Sequence[float]] | Tensor
@@ -125,25 +127,8 @@ def explain(
     return Explanation(list(tokens), asking, q, k, v, scale, scores, scaled, weights, output, notes)
 
 
-@runtime_checkable
-class Asked(Protocol):
-    """A call of attention with its queries, keys and values, as `regard.watch` keeps them."""
-
-    module: str
-
-    @property
-    def matrix(self) -> AttentionMatrix:
-        """The attention matrix."""
-        ...
-
-    @property
-    def parts(self) -> Any:
-        """Queries, keys and all else that the matrix is made of."""
-        ...
-
-
 def explain_call(
-    call: Asked,
+    call: AttentionCall,
     tokens: Sequence[str],
     token: int,
     *,
@@ -176,13 +161,13 @@ def explain_call(
     if len(tokens) != num_keys:
         raise ValueError(f"{call.module} has {num_keys} keys, got {len(tokens)} tokens")
     weights = cast(Tensor, matrix[token]).double().cpu()
-    parts = call.parts
-    group = parts.query.shape[1] // parts.key.shape[1]
+    parts = call.scores
+    group = parts.group
     seen = weights > 0.0
-    query = parts.query[batch, head, token].double().cpu()
-    keys = parts.key[batch, head // group].double().cpu()[seen]
+    query = parts.whole_query[batch, head, token].double().cpu()
+    keys = parts.whole_key[batch, head // group].double().cpu()[seen]
     values = None if parts.value is None else parts.value[batch, head // group].double().cpu()[seen]
-    scale = default_scale(len(query)) if parts.scale is None else parts.scale
+    scale = parts.scale
     scores = keys @ query
     # What the softmax was taken of: the scores, with all that was done to them.
     lse = matrix[token : token + 1].lse.double().cpu()
@@ -206,7 +191,7 @@ def explain_call(
     )
 
 
-def _notes(call: Asked, head: int, hidden: int, parts: Any) -> list[str]:
+def _notes(call: AttentionCall, head: int, hidden: int, parts: Scores) -> list[str]:
     notes = [f"{call.module}, head {head}"]
     if hidden:
         left = "1 token is" if hidden == 1 else f"{hidden} tokens are"

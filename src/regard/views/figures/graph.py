@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from regard.calls.call import AttentionCall
+from regard.calls.choose import head_or_mean
 from regard.matrix import AttentionMatrix
 from regard.views.figures.arcs import arc, bare, strokes
 from regard.views.figures.colours import directions, muted
@@ -16,7 +18,6 @@ from regard.views.figures.names import layer_names, title_of
 from regard.views.figures.strongest import Pairs, strongest_pairs
 from regard.views.figures.style import SMALL, drawing, one_axes, set_height, size_in_points
 from regard.views.figures.tokens import Labels, positions_of, row_and_column_labels
-from regard.views.watched import Watched, head_or_mean
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -66,7 +67,7 @@ class Choice:
 
 @drawing()
 def graph(
-    what: AttentionMatrix | Watched | Sequence[AttentionMatrix | Watched],
+    what: AttentionMatrix | AttentionCall | Sequence[AttentionMatrix | AttentionCall],
     tokens: Sequence[str] | None = None,
     *,
     head: int | None = None,

@@ -9,6 +9,10 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.calls.call import AttentionCall
+from regard.calls.choose import one_sequence
+from regard.calls.measures import MEASURES, measures
+from regard.calls.tokens import readable
 from regard.errors import check_choice
 from regard.matrix import AttentionMatrix
 from regard.matrix.groups import GROUP
@@ -26,9 +30,6 @@ from regard.views.figures.style import (
     new_figure,
 )
 from regard.views.figures.ticks import round_places
-from regard.views.measures import MEASURES, measures
-from regard.views.pieces import readable
-from regard.views.watched import Watched, one_sequence
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -42,7 +43,7 @@ _MARGIN = 0.4
 
 @drawing()
 def heads(
-    calls: Sequence[AttentionMatrix | Watched],
+    calls: Sequence[AttentionMatrix | AttentionCall],
     values: str | Float[Tensor, "calls heads"] | None = None,
     *,
     label: str | None = None,

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.calls.call import AttentionCall
+from regard.calls.choose import one_head, one_sequence
 from regard.errors import check_choice
 from regard.matrix import AttentionMatrix
 from regard.views.figures.colours import sequential, unknown
@@ -21,7 +23,6 @@ from regard.views.figures.style import (
 )
 from regard.views.figures.ticks import Ticks, tick
 from regard.views.figures.tokens import Labels, positions_of, row_and_column_labels
-from regard.views.watched import Watched, one_head, one_sequence
 
 if TYPE_CHECKING:
     import matplotlib.colors
@@ -46,7 +47,7 @@ class _Map(NamedTuple):
 
 @drawing()
 def heatmap(
-    what: AttentionMatrix | Watched,
+    what: AttentionMatrix | AttentionCall,
     tokens: Sequence[str] | None = None,
     *,
     key_tokens: Sequence[str] | None = None,

@@ -3,8 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+from regard.calls.call import AttentionCall
 from regard.matrix import AttentionMatrix
-from regard.views.watched import layer_of
+
+
+def layer_of(what: Any) -> str:
+    """Return the number of the layer of a call, "" if it has none, as a matrix has none."""
+    return what.layer if isinstance(what, AttentionCall) else ""
 
 
 def layer_names(calls: Sequence[Any]) -> list[str]:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.calls.call import AttentionCall
+from regard.calls.choose import one_head, one_sequence
 from regard.matrix import AttentionMatrix
 from regard.views.figures.colours import MARKERS, SERIES, sequential
 from regard.views.figures.fonts import width_of
 from regard.views.figures.names import head_names, layer_names, layer_of, title_of
 from regard.views.figures.style import COLUMN, SMALL, TALLEST, drawing, one_axes, size_in_points
 from regard.views.figures.ticks import round_places
-from regard.views.watched import Watched, one_head, one_sequence
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -45,7 +46,7 @@ class _Head(NamedTuple):
 
 @drawing()
 def offsets(
-    what: AttentionMatrix | Watched | Sequence[AttentionMatrix | Watched],
+    what: AttentionMatrix | AttentionCall | Sequence[AttentionMatrix | AttentionCall],
     *,
     reach: int = 16,
     head: int | None = None,

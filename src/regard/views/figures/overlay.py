@@ -2,12 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
+from regard.calls.call import AttentionCall
+from regard.calls.choose import head_or_mean
 from regard.matrix import AttentionMatrix
 from regard.views.figures.arcs import bare
 from regard.views.figures.names import title_of
 from regard.views.figures.patches import as_picture, patch_grid
 from regard.views.figures.style import COLUMN, drawing, fit_height, one_axes
-from regard.views.watched import Watched, head_or_mean
 
 if TYPE_CHECKING:
     import matplotlib.colors
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @drawing()
 def overlay(
-    what: AttentionMatrix | Watched,
+    what: AttentionMatrix | AttentionCall,
     image: Any,
     *,
     token: int = 0,

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from regard.calls.tokens import label
 from regard.errors import check_positive
 from regard.views.explain.explanation import Explanation, vector
 from regard.views.figures.fonts import drawable, width_of
 from regard.views.figures.style import COLUMN, drawing, new_figure, size_in_points
 from regard.views.numbers import in_figures
-from regard.views.pieces import label
 
 if TYPE_CHECKING:
     import matplotlib.figure

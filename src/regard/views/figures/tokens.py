@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 import torch
 
+from regard.calls.tokens import label, readable
 from regard.matrix import AttentionMatrix
 from regard.matrix.index import as_tensor
 from regard.views.figures.fonts import drawable
-from regard.views.pieces import label, readable
 
 Labels = list[str] | None
 """A label for each token, or None where there are only positions."""

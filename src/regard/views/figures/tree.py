@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.calls.call import AttentionCall
+from regard.calls.choose import head_or_mean
+from regard.calls.tokens import label, readable
 from regard.matrix import AttentionMatrix
 from regard.views.figures.arcs import bare, bracket, strokes
 from regard.views.figures.colours import background, directions, muted
@@ -15,8 +18,6 @@ from regard.views.figures.names import title_of
 from regard.views.figures.spanning import Link, between_words, is_special, spanning_tree
 from regard.views.figures.style import SMALL, drawing, one_axes, set_height, size_in_points
 from regard.views.numbers import in_figures
-from regard.views.pieces import label, readable
-from regard.views.watched import Watched, head_or_mean
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -35,7 +36,7 @@ _FOOT = 3.0
 
 @drawing()
 def tree(
-    what: AttentionMatrix | Watched,
+    what: AttentionMatrix | AttentionCall,
     tokens: Sequence[str],
     *,
     head: int | None = None,

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from regard.calls.texts import Layer
 from regard.matrix import AttentionMatrix
 from regard.views.page.encoding import FIRST_KEYS, in_steps
 from regard.views.page.strongest import Strongest
-from regard.views.page.texts import Layer
 
 _MOST = 1.001
 """The largest weight: the log-sum-exp of a kernel in half precision is good to about 1e-4."""

@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from regard.calls.call import AttentionCall
+from regard.calls.choose import listed, one_sequence
+from regard.calls.measures import MEASURES
+from regard.calls.texts import Layer, Part, layers_of, texts_of
 from regard.errors import check_positive
 from regard.matrix import AttentionMatrix
 from regard.matrix.progress import progressing
 from regard.views.explain.explanation import Explanation
-from regard.views.measures import MEASURES
 from regard.views.page.checking import check_edges, check_maps, check_weights
 from regard.views.page.document import Page, document
 from regard.views.page.encoding import MOST_TOKENS, edges, maps, packed
 from regard.views.page.strongest import Found, Strongest, heads_of, means_of
-from regard.views.page.texts import Layer, Part, layers_of, texts_of
-from regard.views.watched import Alone, Watched, listed, one_sequence
 
 _FLOORS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 _MAP_SIZE = 64
@@ -25,7 +26,7 @@ _EXACT_TOKENS = 512
 
 
 def page(
-    calls: Sequence[Watched | AttentionMatrix] | Watched | AttentionMatrix,
+    calls: Sequence[AttentionCall | AttentionMatrix] | AttentionCall | AttentionMatrix,
     tokens: Sequence[str],
     *,
     source: Sequence[str] | None = None,
@@ -228,10 +229,10 @@ def _described(layer: Layer, found: Found) -> Mapping[str, Any]:
         for name, values in found.measures.items()
     }
     return {
-        "module": "" if isinstance(layer.call, Alone) else layer.call.module,
+        "module": "" if layer.call.index < 0 else layer.call.module,
         "name": layer.name if layer.kind else "",
         "title": layer.title,
-        "looks": str(layer.call.looks),
+        "looks": layer.call.kind,
         "heads": list(layer.call.matrix.view.heads),
         "measures": measures,
     }

@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.calls.choose import one_sequence
+from regard.calls.measures import measure_and
+from regard.calls.texts import Layer
 from regard.matrix import Pool, TopKeys
 from regard.matrix.progress import progressing
 from regard.views.means import mean_rows
-from regard.views.measures import measure_and
-from regard.views.page.texts import Layer
-from regard.views.watched import one_sequence
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from regard.calls.call import AttentionCall, Stack, stack_of
+from regard.calls.choose import one_sequence
+from regard.calls.tokens import readable
 from regard.matrix import AttentionMatrix
 from regard.matrix.index import as_tensor
-from regard.views.pieces import readable
-from regard.views.watched import Alone, Stack, Watched, layer_of, one_sequence, stack_of
 
 _SIDES: dict[Stack, tuple[int, int]] = {"encoder": (0, 0), "decoder": (1, 1), "cross": (1, 0)}
 """Which text each stack of an encoder–decoder looks from, and which at."""
@@ -56,7 +57,7 @@ class Layer:
         keys: the tokens that it looks at.
     """
 
-    call: Watched
+    call: AttentionCall
     group: str
     kind: str
     name: str
@@ -77,7 +78,9 @@ def texts_of(tokens: Sequence[str], source: Sequence[str] | None) -> list[Text]:
     return [Text("source", readable(source)), Text("target", readable(tokens))]
 
 
-def layers_of(calls: Sequence[Watched], texts: Sequence[Text], batch: int | None) -> list[Layer]:
+def layers_of(
+    calls: Sequence[AttentionCall], texts: Sequence[Text], batch: int | None
+) -> list[Layer]:
     """Say of each call which tokens it looks from, and which at.
 
     Raises:
@@ -89,15 +92,15 @@ def layers_of(calls: Sequence[Watched], texts: Sequence[Text], batch: int | None
     layers: list[Layer] = []
     for call in calls:
         group, *sides = _placed(call, num_texts=len(texts))
-        if isinstance(call, Alone):
-            call = replace(call, looks="self" if len(texts) == 1 else "cross")
+        if call.index < 0:
+            call = replace(call, kind="self" if len(texts) == 1 else "cross")
         queries, keys = _parts(call, one_sequence(call, batch), texts, *sides)
-        layers.append(Layer(call, group, "layer", layer_of(call), queries, keys))
+        layers.append(Layer(call, group, "layer", call.layer, queries, keys))
     _check_alike(layers)
     told_apart = {(layer.group, layer.name) for layer in layers}
     if len(told_apart) == len(layers) and all(layer.name for layer in layers):
         return layers
-    alone = all(isinstance(call, Alone) for call in calls)
+    alone = all(call.index < 0 for call in calls)
     kind = "" if len(layers) == 1 else "matrix" if alone else "call"
     counted = {layer.group: 0 for layer in layers}
     for place, layer in enumerate(layers):
@@ -114,23 +117,23 @@ def check_whole(layers: Sequence[Layer], texts: Sequence[Text]) -> None:
                 raise _misfit(layer.call, what, texts[part.text], len(part.pieces))
 
 
-def _placed(call: Watched, num_texts: int) -> tuple[str, int, int]:
+def _placed(call: AttentionCall, num_texts: int) -> tuple[str, int, int]:
     """Return the stack of a call and its two texts."""
     if num_texts == 1:
-        if call.looks == "cross":
+        if call.kind == "cross":
             raise ValueError(
                 f"{call.module} looks at another text: pass its tokens as source=, those of the "
                 "text that looks as tokens"
             )
         return "", 0, 0
-    if isinstance(call, Alone):
+    if call.index < 0:
         return "", 1, 0
-    stack = stack_of(call.module, call.looks)
+    stack = stack_of(call.module, call.kind)
     return stack, *_SIDES[stack]
 
 
 def _parts(
-    call: Watched, matrix: AttentionMatrix, texts: Sequence[Text], queries: int, keys: int
+    call: AttentionCall, matrix: AttentionMatrix, texts: Sequence[Text], queries: int, keys: int
 ) -> tuple[Part, Part]:
     """Return the tokens of the rows and of the columns of a matrix.
 
@@ -168,7 +171,7 @@ def _parts(
 
 
 def _picked(
-    call: Watched,
+    call: AttentionCall,
     matrix: AttentionMatrix,
     what: str,
     texts: Sequence[Text],
@@ -210,7 +213,7 @@ def _check_alike(layers: Sequence[Layer]) -> None:
 
 
 def _misfit(
-    call: Watched, what: str, text: Text, size: int, matrix: AttentionMatrix | None = None
+    call: AttentionCall, what: str, text: Text, size: int, matrix: AttentionMatrix | None = None
 ) -> ValueError:
     """Return the error that a text has another number of tokens than a call has."""
     hint = ""
@@ -219,7 +222,7 @@ def _misfit(
             "; of a part of a matrix, pass the tokens of the whole text, or those of its queries "
             "as tokens and those of its keys as source="
         )
-    elif isinstance(call, Alone) and call.matrix.shape[-1] != call.matrix.shape[-2]:
+    elif call.index < 0 and call.matrix.shape[-1] != call.matrix.shape[-2]:
         hint = "; if it looks at another text, pass the tokens of that as source="
     elif what == "queries" and size < len(text.pieces):
         hint = (

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.call import default_scale
+from regard.matrix.index import Index
+from regard.matrix.scores import Scores
+from regard.matrix.source import Buffers, Columns
 from regard.patterns.pattern import Everyone
-from regard.watch.caught import Caught
-from regard.watch.held import Held
 
 _ROWS = 4
 """How many rows of each head are computed again."""
@@ -60,9 +60,7 @@ class Check:
         return f"{'✓' if self.passed else '✗'} {self.gap:.0e}"
 
 
-NOT_ASKED_FOR = Check(
-    None, note="—", reason="watch the model with check=True, which is the default"
-)
+NOT_COMPARED = Check(None, note="—", reason="watch the model with check=True, which is the default")
 DROPOUT = Check(
     None, note="dropout", reason="dropout changed their outputs, call model.eval() first"
 )
@@ -80,56 +78,64 @@ def tolerance(dtype: torch.dtype) -> float:
 
 
 @torch.no_grad()
-def checked(caught: Caught, held: Held, index: int) -> Check:
-    """Compare some rows of a call with the kernel's output.
+def check_scores(
+    source: Scores,
+    value: Float[Tensor, "batch key_heads keys value_dim"],
+    output: Float[Tensor, "batch heads queries value_dim"],
+    index: int,
+    *,
+    dropout: bool,
+) -> Check:
+    """Compare some rows of A @ V with the kernel's output.
 
     Args:
-        caught: what the kernel was given and returned.
-        held: what was understood of it.
+        source: what was understood of the call.
+        value: the values that the kernel was given.
+        output: what it returned.
         index: the number of the call. Others have other rows compared.
+        dropout: whether there was dropout.
     """
-    if caught.dropout > 0:
+    if dropout:
         return DROPOUT
-    if not caught.output.numel() or not caught.key.shape[2]:
+    batch, heads, num_queries, num_keys = source.shape
+    if not output.numel() or not num_keys:
         return EMPTY
-    device = caught.query.device
-    with torch.autocast(device.type, enabled=False):
-        return _compared(caught, held, _sampled(caught.query.shape[2], index, device))
+    with torch.autocast(source.device.type, enabled=False):
+        chosen = _sampled(num_queries, index)
+        rows = source.rows(range(batch), range(heads), chosen)
+        partial = [] if isinstance(source.full_pattern, Everyone) else [slice(0, num_keys)]
+        columns = Columns(range(num_keys), partial)
+        scores = source.scores(rows, columns, Buffers(source.dtype, source.device))
+        # Where each key is as good as forbidden, kernels differ on what the row is.
+        # A NaN is compared, and found.
+        comparable = ~(scores.amax(dim=-1) <= torch.finfo(torch.float16).min)
+        lse = scores.logsumexp(dim=-1)
+        if source.sinks is not None:
+            lse = torch.logaddexp(lse, source.sinks.to(source.dtype)[:, None])
+        weights = torch.exp(scores - lse[..., None])
+        gaps = _gaps(weights, value, output[:, :, _as_slice(chosen)])
+        return Check(gaps.where(comparable, 0.0).max(), tolerance(output.dtype))
 
 
 @torch.no_grad()
-def checked_weights(
+def check_weights(
     weights: Float[Tensor, "batch heads queries keys"],
     value: Float[Tensor, "batch key_heads keys value_dim"],
     output: Float[Tensor, "batch heads queries value_dim"],
     index: int,
     *,
-    dropped: bool,
+    dropout: bool,
 ) -> Check:
-    """Compare some rows of weights that were written down with what came out.
-
-    Args:
-        weights: the weights.
-        value: what they were multiplied with.
-        output: what came out.
-        index: the number of the call. Others have other rows compared.
-        dropped: whether there was dropout.
-    """
-    if dropped:
+    """Compare some rows of A @ V with what came out; arguments as for `check_scores`."""
+    if dropout:
         return DROPOUT
     if not output.numel() or not weights.shape[3]:
         return EMPTY
     with torch.autocast(weights.device.type, enabled=False):
-        rows = _sampled(weights.shape[2], index, weights.device)
+        rows = _as_slice(_sampled(weights.shape[2], index))
         chosen = weights[:, :, rows].to(torch.promote_types(weights.dtype, torch.float32))
         gap = _gaps(chosen, value, output[:, :, rows]).max()
     return Check(gap, tolerance(torch.promote_types(weights.dtype, output.dtype)))
-
-
-def _compared(caught: Caught, held: Held, rows: Tensor | slice) -> Check:
-    weights, comparable = _rows(held, caught, rows)
-    gaps = _gaps(weights, caught.value, caught.output[:, :, rows])
-    return Check(gaps.where(comparable, 0.0).max(), tolerance(caught.output.dtype))
 
 
 def _gaps(
@@ -147,40 +153,14 @@ def _gaps(
     return (expected - given).abs().amax(dim=-1) / size.clamp(min=torch.finfo(size.dtype).tiny)
 
 
-def _sampled(num_queries: int, index: int, device: torch.device) -> Tensor | slice:
+def _sampled(num_queries: int, index: int) -> Index:
     """Return the last row and a few others, spread out, and other ones in each call."""
     if num_queries <= _ROWS:
-        return slice(None)
+        return range(num_queries)
     others = [(index * _GOLDEN + part / (_ROWS - 1)) % 1 for part in range(_ROWS - 1)]
     chosen = {num_queries - 1, *(int(num_queries * other) for other in others)}
-    return torch.tensor(sorted(chosen), device=device)
+    return torch.tensor(sorted(chosen), device="cpu")
 
 
-def _rows(held: Held, caught: Caught, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
-    """Return the weights of some rows, and which of them some key is open to."""
-    query, key = caught.query[:, :, rows], caught.key
-    exact = torch.promote_types(query.dtype, torch.float32)
-    batch, heads, count, _ = query.shape
-    scale = held.scale if held.scale is not None else default_scale(query.shape[3])
-    grouped = (query.to(exact) * scale).reshape(batch, key.shape[1], -1, query.shape[3])
-    scores = (grouped @ key.to(exact).mT).view(batch, heads, count, -1)
-    device = query.device
-    places = (
-        torch.arange(batch, device=device)[:, None, None, None],
-        torch.arange(heads, device=device)[:, None, None],
-        held.query_positions.to(device)[rows][:, None],
-        torch.arange(key.shape[2], device=device),
-    )
-    if held.bias is not None:
-        scores = held.bias.adjust(scores, *places)
-    if not isinstance(held.pattern, Everyone):
-        allowed = held.pattern.test(places[0], places[2], places[3])
-        scores = scores.masked_fill(~allowed, -torch.inf)
-    # Where each key is as good as forbidden, kernels differ on what the row is.
-    # A NaN is compared, and found.
-    comparable = ~(scores.amax(dim=-1) <= torch.finfo(torch.float16).min)
-    if held.sinks is None:
-        return scores.softmax(dim=-1), comparable
-    sinks = held.sinks.to(exact)[:, None]
-    lse = torch.logaddexp(scores.logsumexp(dim=-1), sinks)
-    return torch.exp(scores - lse[..., None]), comparable
+def _as_slice(rows: Index) -> Tensor | slice:
+    return slice(rows.start, rows.stop) if isinstance(rows, range) else rows

@@ -8,11 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.calls.call import AttentionCall
+from regard.calls.choose import one_sequence
 from regard.matrix import AttentionMatrix, Distance, Entropy, Offsets
 from regard.matrix.index import as_tensor
 from regard.matrix.progress import progressing
 from regard.matrix.reduction import AnyReduction
-from regard.views.watched import Watched, one_sequence
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ MEASURES = {
 }
 
 
-def measure(what: AttentionMatrix | Watched, batch: int | None = None) -> dict[str, Tensor]:
+def measure(what: AttentionMatrix | AttentionCall, batch: int | None = None) -> dict[str, Tensor]:
     """Return each of `MEASURES` for each head of a call, from one pass over its matrix.
 
     Args:
@@ -60,7 +61,7 @@ def measure(what: AttentionMatrix | Watched, batch: int | None = None) -> dict[s
 
 
 def measure_and(
-    what: AttentionMatrix | Watched, batch: int | None, *reductions: AnyReduction
+    what: AttentionMatrix | AttentionCall, batch: int | None, *reductions: AnyReduction
 ) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
     """Return what `measure` does, and the results of other reductions from the same pass."""
     matrix = one_sequence(what, batch)
@@ -71,7 +72,7 @@ def measure_and(
     keys = as_tensor(matrix.view.keys)
     if 0 in keys:
         found["first"] = offsets.first
-    if getattr(what, "looks", "self") != "cross":
+    if isinstance(what, AttentionMatrix) or what.kind != "cross":
         found["distance"] = distance.mean
         # What goes to keys that a part leaves out is not known.
         own = matrix.view.source.positions(matrix.view.queries).cpu()
@@ -85,7 +86,7 @@ def measure_and(
 
 
 def measures(
-    calls: Sequence[AttentionMatrix | Watched],
+    calls: Sequence[AttentionMatrix | AttentionCall],
     batch: int | None = None,
     *,
     progress: bool | None = None,

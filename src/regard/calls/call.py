@@ -1,0 +1,216 @@
+"""`AttentionCall`: one call of attention, wherever its numbers are."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.calls.check import NOT_COMPARED, Check
+from regard.matrix import AttentionMatrix
+from regard.matrix.reduction import AnyReduction
+from regard.matrix.scores import Scores
+from regard.matrix.source import Source
+from regard.matrix.view import View
+from regard.patterns import Pattern
+from regard.versions import Overwritten
+
+Kind = Literal["self", "cross"]
+Stack = Literal["encoder", "decoder", "cross"]
+
+_NUMBER = re.compile(r"(?:^|\.)(\d+)(?:\.|$)")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AttentionCall:
+    """A call of attention: of a model that was watched, of a recording, or a matrix on its own.
+
+    Attributes:
+        index: its number among the calls of its run; −1 for a matrix on its own.
+        module: the path of the module that made it.
+        kind: whether its keys are those of its own sequence, "self", or of another, "cross".
+        layer: the number of its layer; "" if its module has none.
+        group: the stack that it belongs to, where a model has several.
+        kernel: what computed it.
+        batch: number of sequences.
+        heads: number of query heads.
+        key_heads: number of key heads.
+        queries: number of queries.
+        keys: number of keys.
+        dtype: the type of its numbers.
+        pattern: who may look at whom; None if it is known by its weights alone.
+        check: how far the kernel's output is from A @ V.
+        results: what each reduction of `keep` found, if there were any.
+        problem: why nothing can be seen of it, if so.
+        heads_known: whether sequences and heads could be told apart in weights that a model wrote
+            out itself. If not, `heads` is 1 and `batch` counts both.
+        query_text: the number of the text that its queries are from.
+        key_text: the number of the text that its keys are from.
+        view: its matrix, not computed; None if nothing of it was kept.
+    """
+
+    index: int = -1
+    module: str
+    kind: Kind
+    layer: str = ""
+    group: str = ""
+    kernel: str = ""
+    batch: int = 0
+    heads: int = 0
+    key_heads: int = 0
+    queries: int = 0
+    keys: int = 0
+    dtype: torch.dtype = torch.float32
+    pattern: Pattern | None = None
+    check: Check = NOT_COMPARED
+    results: tuple[Any, ...] = ()
+    problem: str = ""
+    heads_known: bool = True
+    query_text: int = 0
+    key_text: int = 0
+    view: View | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(
+        cls, matrix: AttentionMatrix, module: str = "attention", kind: Kind = "self", **more: Any
+    ) -> "AttentionCall":
+        """Return a call for a matrix; `more` are further attributes."""
+        view = matrix.view
+        batch, heads, queries, keys = view.sizes
+        more.setdefault("layer", layer_in(module))
+        return cls(
+            module=module,
+            kind=kind,
+            batch=batch,
+            heads=heads,
+            key_heads=heads,
+            queries=queries,
+            keys=keys,
+            dtype=matrix.dtype,
+            pattern=matrix.pattern,
+            view=view,
+            **more,
+        )
+
+    @property
+    def source(self) -> Source | None:
+        """Where its numbers come from: scores, or weights; None if nothing of it was kept."""
+        return None if self.view is None else self.view.source
+
+    @property
+    def matrix(self) -> AttentionMatrix:
+        """The attention matrix, [batch, heads, queries, keys], not computed.
+
+        Raises:
+            ValueError: it was not kept, or the call was not understood.
+            Overwritten: the model has written over its queries or keys since.
+        """
+        if self.view is None:
+            raise self._missing()
+        self._check()
+        return AttentionMatrix.of(self.view)
+
+    @property
+    def scores(self) -> Scores:
+        """Queries and keys, and all else that the matrix is made of.
+
+        Raises:
+            ValueError: they were not kept, or the call was not understood.
+            Overwritten: the model has written over them since.
+        """
+        if not isinstance(self.source, Scores):
+            raise self._missing()
+        self._check()
+        return self.source
+
+    @property
+    def query(self) -> Float[Tensor, "batch heads queries key_dim"]:
+        """The queries."""
+        return self.scores.whole_query
+
+    @property
+    def key(self) -> Float[Tensor, "batch key_heads keys key_dim"]:
+        """The keys."""
+        return self.scores.whole_key
+
+    @property
+    def value(self) -> Float[Tensor, "batch key_heads keys value_dim"]:
+        """The values.
+
+        Raises:
+            ValueError: they were not kept.
+        """
+        value = self.scores.value
+        if value is None:
+            raise ValueError(f"{self} has let its values go: watch the model with values=True")
+        return value
+
+    def summarized(self, reductions: Sequence[AnyReduction]) -> "AttentionCall":
+        """Return the call with the results of reductions instead of what they were computed of."""
+        with torch.autocast(self.matrix.device.type, enabled=False):
+            results = self.matrix.summarize(*reductions, progress=False)
+        return replace(self, results=results, view=None)
+
+    def failed(self, problem: str) -> "AttentionCall":
+        """Return the call without its numbers, because of a problem."""
+        return replace(self, problem=problem, results=(), view=None)
+
+    def _check(self) -> None:
+        """Raise Overwritten if a tensor was modified in place, with the name of the call."""
+        assert self.source is not None
+        try:
+            self.source.check()
+        except Overwritten as error:
+            raise Overwritten(f"{self}: {error}") from None
+
+    def _missing(self) -> ValueError:
+        """Return the error that something was not kept."""
+        if self.problem:
+            return ValueError(f"{self} was not understood: {self.problem}")
+        if self.source is not None:
+            return ValueError(f"{self} is known by its weights alone: it has no more than a matrix")
+        return ValueError(
+            f"{self} has let its queries and keys go: watch the model with "
+            'keep="tensors" to have them, or look at its results'
+        )
+
+    @property
+    def heads_as_text(self) -> str:
+        """The number of heads, and that of key heads if it is another; "?" if it is not known."""
+        if not self.heads_known:
+            return "?"
+        return str(self.heads) if self.heads == self.key_heads else f"{self.heads}/{self.key_heads}"
+
+    def __str__(self) -> str:
+        return f"call {self.index} ({self.module or 'the model'})"
+
+    def __repr__(self) -> str:
+        kernel = f", {self.kernel}, {self.check}" if self.kernel else ""
+        sizes = f"{self.heads_as_text} heads, {self.queries} × {self.keys}"
+        return f"AttentionCall({self.index}, {self.module!r}, {self.kind}, {sizes}{kernel})"
+
+
+def layer_in(path: str) -> str:
+    """Return the number of the layer in the path of a module, "" if it has none.
+
+    >>> layer_in("model.layers.5.self_attn")
+    '5'
+    """
+    found = _NUMBER.search(path)
+    return found[1] if found else ""
+
+
+def stack_of(module: str, kind: str) -> Stack:
+    """Return which of the three stacks of an encoder–decoder a call belongs to.
+
+    >>> stack_of("model.encoder.layers.0.self_attn", "self")
+    'encoder'
+    >>> stack_of("model.decoder.layers.0.encoder_attn", "cross")
+    'cross'
+    """
+    if kind == "cross":
+        return "cross"
+    return "encoder" if "encoder" in module.split(".") else "decoder"
