@@ -207,7 +207,9 @@ def test_joined_calls_are_of_one_text(moves: list[tuple[str, int]], where: str |
                 model.read = model.read[:, :, : max(1, model.read.shape[2] - 1)]
                 continue
             if move == "step":
-                broken |= not torch.equal(model.read, kept)
+                # Keys that are all alike may as well have been dropped at the beginning.
+                latest = kept[:, :, kept.shape[2] - model.read.shape[2] :]
+                broken |= not torch.equal(model.read, latest)
             else:
                 if move == "another source":
                     model.source = random(2, HEADS, 5, DIM, seed=seed + 500)

@@ -55,6 +55,7 @@ class Scores:
     _versions: Versions = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        settle()
         parts = [("query", self.query), ("key", self.key), ("value", self.value)]
         parts += [("bias", tensor) for tensor in (self.bias.tensors if self.bias else ())]
         leaves = self.full_pattern.leaves()
@@ -168,7 +169,6 @@ class Scores:
             return lse.to(self.dtype)
 
     def rows(self, batch: range, heads: range, queries: Index) -> "_Rows":
-        settle()
         self.check()
         key_heads = self._key_heads(heads)
         assert key_heads is not None

@@ -7,7 +7,8 @@
 
 try:
     from regard.server.app import app
-    from regard.server.notebook import Map, map
+    from regard.server.notebook import Map
+    from regard.server.notebook import map as map
     from regard.server.publish import publish
     from regard.server.serve import serve
 except ModuleNotFoundError as error:
@@ -15,4 +16,5 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError(f'the map needs {error.name}: pip install "regard[map]"') from error
 
-__all__ = ["Map", "app", "map", "publish", "serve"]
+# Without `map`, which would hide the builtin after an import of everything.
+__all__ = ["Map", "app", "publish", "serve"]

@@ -114,7 +114,7 @@ def graph(
     if not calls:
         raise ValueError("there are no calls to draw")
     for call in calls:
-        if getattr(call, "looks", "self") == "cross":
+        if isinstance(call, AttentionCall) and call.kind == "cross":
             raise ValueError(
                 "a graph is drawn over one text, and this call looks at another: draw a heatmap, "
                 "with key_tokens"

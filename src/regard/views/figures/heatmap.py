@@ -91,8 +91,8 @@ def heatmap(
 
     check_choice("scale", scale, ("linear", "log"))
     matrix = one_sequence(what, batch)
-    looks = getattr(what, "looks", "self")
-    rows, columns = row_and_column_labels(matrix, tokens, key_tokens, looks=looks)
+    kind = what.kind if isinstance(what, AttentionCall) else "self"
+    rows, columns = row_and_column_labels(matrix, tokens, key_tokens, kind=kind)
     chosen = _chosen(matrix, head)
     # As even as it gets: five are three and two.
     down = -(-len(chosen) // (4 if len(chosen) <= 12 else 8))

@@ -114,7 +114,7 @@ def _found(
 ) -> list[_Head]:
     found: list[_Head] = []
     for call, layer in zip(calls, layers, strict=True):
-        if getattr(call, "looks", "self") == "cross":
+        if isinstance(call, AttentionCall) and call.kind == "cross":
             raise ValueError(
                 "offsets are distances within one text, and this call looks at another: draw a "
                 "heatmap"

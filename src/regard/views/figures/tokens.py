@@ -1,10 +1,11 @@
 """Which token stands at each row and at each column of a matrix."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
+from regard.calls.call import Kind
 from regard.calls.tokens import label, readable
 from regard.matrix import AttentionMatrix
 from regard.matrix.index import as_tensor
@@ -29,7 +30,7 @@ def row_and_column_labels(
     tokens: Sequence[str] | None,
     key_tokens: Sequence[str] | None = None,
     *,
-    looks: Any = "self",
+    kind: Kind = "self",
 ) -> tuple[Labels, Labels]:
     """Return what the rows and the columns of a matrix are called.
 
@@ -37,7 +38,7 @@ def row_and_column_labels(
         matrix: with or without further axes.
         tokens: those of the matrix, or of the whole text of which the matrix is a part.
         key_tokens: the same for its columns, if it looks at another text.
-        looks: "cross" if it does.
+        kind: "cross" if it does.
 
     Raises:
         ValueError: there are more or fewer tokens than rows or columns.
@@ -47,7 +48,7 @@ def row_and_column_labels(
     of_rows, of_columns = (
         None if each is None else labels_of(each) for each in (tokens, key_tokens)
     )
-    if of_rows is not None and of_columns is None and looks != "cross":
+    if of_rows is not None and of_columns is None and kind != "cross":
         return _of_one_text(matrix, of_rows)
     return (
         _picked("queries", of_rows, rows.tolist(), view.source.shape[2], "tokens"),
