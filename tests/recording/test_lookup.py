@@ -1,10 +1,15 @@
 """Rows, columns and pairs, against the dense matrix in float64."""
 
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+import regard
+from regard import AttentionMatrix, causal
+from regard.recording import arrays, save
 from tests.recording.conftest import Made
 
 
@@ -77,3 +82,25 @@ def test_too_large_a_rectangle_is_refused(made: Made, monkeypatch: pytest.Monkey
     monkeypatch.setattr("regard.recording.lookup._MOST_PAIRS", 1000)
     with pytest.raises(ValueError, match=r"100 × 100 pairs are too many .* zoom in"):
         made.recording.edges(0, 0, range(100), range(100), 5)
+
+
+def test_a_row_of_the_matrix_reads_the_chunks_that_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, key = (torch.randn(1, 4, 8192, 16) for _ in range(2))
+    matrix = AttentionMatrix(query, key, pattern=causal())
+    save(matrix, tmp_path / "long.regard", tokens=["t"] * 8192, progress=False)
+    numbers = 0
+    read = arrays.read
+
+    def counted(*where: Any, **options: Any) -> Any:
+        nonlocal numbers
+        found = read(*where, **options)
+        numbers += found.size
+        return found
+
+    found = regard.open(tmp_path / "long.regard")[0].matrix
+    monkeypatch.setattr(arrays, "read", counted)
+    torch.testing.assert_close(found[0, 3, 4000], matrix[0, 3, 4000])
+    # A chunk of queries, four of keys, and the log-sum-exps of a head; not four heads of 8,192.
+    assert numbers <= 5 * 1024 * 16 + 8192

@@ -1,5 +1,6 @@
 """What a recording has of one call: its arrays, and the call that is read from them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -57,18 +58,29 @@ class StoredTensor:
             places = tuple(np.asarray(as_tensor(index)) for index in where[1:])
             values = arrays.read(self.array, places, orthogonal=True)
             return arrays.as_tensor(values, self.dtype_name)[None]
-        height = self.array.chunks[1]
-        index = as_tensor(rows)
-        blocks = torch.unique(index // height)
-        places = torch.searchsorted(blocks, index // height) * height + index % height
-        found = [
-            torch.cat([_block(self, head, number) for number in blocks.tolist()])[places]
-            for head in as_tensor(heads).tolist()
-        ]
-        return torch.stack(found)[None]
+        found = torch.empty(1, len(heads), len(rows), *self.array.shape[2:], dtype=self.dtype)
+        for number, chosen, places in _in_blocks(rows, self.array.chunks[1]):
+            for place, head in enumerate(as_tensor(heads).tolist()):
+                found[0, place, chosen] = _block(self, head, number)[places]
+        return found
 
     def modified(self) -> bool:
         return False
+
+
+def _in_blocks(rows: Index, height: int) -> Iterator[tuple[int, slice | Tensor, slice | Tensor]]:
+    """Yield the blocks that rows lie in, which of the rows, and where in the block they are."""
+    if isinstance(rows, range) and rows.step == 1:
+        for number in range(rows.start // height, -(-rows.stop // height)):
+            start = max(rows.start, number * height)
+            stop = min(rows.stop, (number + 1) * height)
+            chosen = slice(start - rows.start, stop - rows.start)
+            yield number, chosen, slice(start - number * height, stop - number * height)
+        return
+    index = as_tensor(rows)
+    for number in torch.unique(index // height).tolist():
+        among = index // height == number
+        yield number, among, index[among] - number * height
 
 
 @lru_cache(_CACHED_BLOCKS)
