@@ -26,18 +26,18 @@ from benchmarks._measure import Figure, in_child, interleaved, peak_bytes, run_p
 from materials import minilm, moby_dick, smollm2
 from regard import watch
 from regard.atlas import Loader, pretrained, survey
+from regard.atlas.atomic_write import keep
 from regard.atlas.cluster import counted_on_ray
 from regard.atlas.documents import Document
-from regard.atlas.glimpses import Glimpses
-from regard.atlas.habits import Habits
-from regard.atlas.keeping import keep
-from regard.atlas.preparing import Settings
+from regard.atlas.head_statistics import Habits
+from regard.atlas.sampled_top_keys import Glimpses
+from regard.atlas.shard_windows import Settings
 from regard.atlas.surveyor import Surveyor
 from regard.atlas.tally import Tally
 from regard.atlas.text_windows import text_windows
 from regard.atlas.units import UNIT, Unit, find_units, into_shards
 from regard.atlas.vocabulary import Vocabulary
-from regard.atlas.window import Window
+from regard.atlas.window import TokenWindow
 from regard.matrix import Distance, EffectiveKeys, Entropy, Received
 
 LENGTH = 512
@@ -49,7 +49,7 @@ class Bare(Surveyor):
     """A surveyor that runs the model, and looks at nothing."""
 
     @torch.no_grad()
-    def _count_batch(self, windows: Sequence[Window], tally: Tally) -> None:
+    def _count_batch(self, windows: Sequence[TokenWindow], tally: Tally) -> None:
         ids = torch.tensor([window.ids for window in windows])
         self._model(input_ids=ids, **self._options)
         tally.add("rows", ids.numel())

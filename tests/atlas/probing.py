@@ -14,7 +14,7 @@ from materials import minilm, treebank
 from regard.atlas.annotated import AnnotatedDocument, read
 from regard.atlas.probes import Probe
 from regard.atlas.tally import Tally
-from regard.atlas.window import Notes, Window
+from regard.atlas.window import Notes, TokenWindow
 
 Weights = NDArray[np.float64]
 
@@ -47,7 +47,7 @@ def dense(model: Any, texts: Sequence[str]) -> list[Weights]:
     return found
 
 
-def word_weights(window: Window, weights: Weights) -> Weights:
+def word_weights(window: TokenWindow, weights: Weights) -> Weights:
     """Return attention from word to word, [layers, heads, words, words], token by token."""
     size = len(window.words)
     found = np.zeros((*weights.shape[:2], size, size))
@@ -60,10 +60,10 @@ def word_weights(window: Window, weights: Weights) -> Weights:
 
 
 @torch.no_grad()
-def survey(model: Any, probe: Probe, windows: Sequence[Window]) -> Tally:
+def survey(model: Any, probe: Probe, windows: Sequence[TokenWindow]) -> Tally:
     """Run a probe over windows, in batches of the same length."""
     tally = Tally()
-    batches: dict[int, list[Window]] = defaultdict(list)
+    batches: dict[int, list[TokenWindow]] = defaultdict(list)
     for window in windows:
         batches[len(window.ids)].append(window)
     for batch in batches.values():
@@ -75,11 +75,11 @@ def survey(model: Any, probe: Probe, windows: Sequence[Window]) -> Tally:
     return tally
 
 
-def made(notes: Notes, kind: str = "sentence", split: int = 0) -> Window:
+def made(notes: Notes, kind: str = "sentence", split: int = 0) -> TokenWindow:
     """Return a window with a token for each word."""
     size = len(notes.forms)
     spans = tuple((number, number + 1) for number in range(size))
-    return Window(
+    return TokenWindow(
         kind=kind,
         name="made/0",
         ids=tuple(range(size)),

@@ -17,7 +17,7 @@ import torch
 
 from regard.atlas import Atlas, Loader, survey
 from regard.atlas.cluster import counted_on_ray
-from regard.atlas.preparing import Settings
+from regard.atlas.shard_windows import Settings
 from regard.atlas.tally import Tally
 from tests.atlas.surveying import assert_alike, held, many_files, mixed_corpus
 

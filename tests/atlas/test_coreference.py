@@ -10,7 +10,7 @@ from materials import minilm
 from regard.atlas.annotated_windows import mention_windows
 from regard.atlas.probes import Coreference
 from regard.atlas.tally import Tally
-from regard.atlas.window import Mention, Notes, Window
+from regard.atlas.window import Mention, Notes, TokenWindow
 from tests.atlas.probing import Weights, dense, documents_of, made, model_of, survey, word_weights
 
 
@@ -29,7 +29,7 @@ ANNA = notes(
 )
 
 
-def scored(window: Window, weights: dict[tuple[int, int], float]) -> dict[str, Any]:
+def scored(window: TokenWindow, weights: dict[tuple[int, int], float]) -> dict[str, Any]:
     """Score one head, whose weights between words are given, and 0.01 elsewhere."""
     probe, tally = Coreference(), Tally()
     words = np.full((len(window.words),) * 2, 0.01)
@@ -111,7 +111,7 @@ def test_a_word_that_is_the_head_of_two_mentions_is_right_for_both() -> None:
     }
 
 
-def in_loops(windows: list[Window], every: list[Weights]) -> dict[str, Any]:
+def in_loops(windows: list[TokenWindow], every: list[Weights]) -> dict[str, Any]:
     """Count mention by mention and head by head."""
     found: dict[str, Any] = {}
     for window, weights in zip(windows, every, strict=True):
@@ -146,7 +146,7 @@ def in_loops(windows: list[Window], every: list[Weights]) -> dict[str, Any]:
 @pytest.mark.usefixtures("quiet_transformers")
 def test_real_documents() -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm())
-    windows: list[Window] = []
+    windows: list[TokenWindow] = []
     for number, document in enumerate(documents_of("en_gum-ud-dev")[:4]):
         windows += mention_windows(document, tokenizer, 96, number % 2)[0][:5]
     weights = dense(model_of("eager"), [window.text for window in windows])

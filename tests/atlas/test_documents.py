@@ -15,7 +15,7 @@ import transformers
 from materials import minilm
 from regard.atlas import pretrained
 from regard.atlas.documents import Document, documents
-from regard.atlas.preparing import REPEATS, Settings, prepare
+from regard.atlas.shard_windows import REPEATS, Settings, prepare
 from regard.atlas.text_windows import repeated_windows, text_windows
 from regard.atlas.units import Shard, find_units
 from tests.atlas.surveying import annotated, book

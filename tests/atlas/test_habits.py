@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from regard import AttentionMatrix, causal, everyone
-from regard.atlas.glimpses import Glimpses
-from regard.atlas.habits import REACH, SINK, SINK_LOOKERS, Habits, Kinds, distance_edges
+from regard.atlas.head_statistics import REACH, SINK, SINK_LOOKERS, Habits, Kinds, distance_edges
+from regard.atlas.sampled_top_keys import Glimpses
 from regard.patterns import Pattern, window
 
 HEADS, LENGTH, BATCH = 3, 41, 2

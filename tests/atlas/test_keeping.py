@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.atlas.keeping import keep
+from regard.atlas.atomic_write import keep
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_killed_before_it_is_written_the_file_is_as_it_was(tmp_path: Path) -> No
     dying = """
 import os, signal, sys
 from pathlib import Path
-from regard.atlas.keeping import keep
+from regard.atlas.atomic_write import keep
 os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
 keep(Path(sys.argv[1]), b"after")
 """

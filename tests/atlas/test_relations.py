@@ -11,14 +11,14 @@ from materials import minilm
 from regard.atlas.annotated_windows import sentence_windows
 from regard.atlas.probes import Relations
 from regard.atlas.tally import Tally
-from regard.atlas.window import Notes, Window
+from regard.atlas.window import Notes, TokenWindow
 from tests.atlas.probing import Weights, dense, documents_of, made, model_of, survey, word_weights
 
 # Dogs chase cats.
 DOGS = Notes(("Dogs", "chase", "cats", "."), (1, -1, 1, 1), ("nsubj:x", "root", "obj", "punct"))
 
 
-def scored(probe: Relations, window: Window, weights: list[list[float]]) -> Tally:
+def scored(probe: Relations, window: TokenWindow, weights: list[list[float]]) -> Tally:
     """Score one head with these weights between words."""
     tally = Tally()
     probe.score([window], np.array(weights, dtype=np.float64)[None, None], 0, tally)
@@ -105,7 +105,7 @@ def test_distances_beyond_reach_are_no_offsets() -> None:
 
 def test_a_batch_of_sentences_with_different_numbers_of_words() -> None:
     # Four tokens each; in the second, the last two are one word.
-    two = Window(
+    two = TokenWindow(
         kind="sentence",
         name="made/1",
         ids=(0, 1, 2, 3),
@@ -123,12 +123,12 @@ def test_a_batch_of_sentences_with_different_numbers_of_words() -> None:
 
 
 def test_a_window_without_notes() -> None:
-    window = Window("sentence", "books/3", (5,), ((0, 1),), (False,), "x")
+    window = TokenWindow("sentence", "books/3", (5,), ((0, 1),), (False,), "x")
     with pytest.raises(ValueError, match=r"must have notes, got 'books/3' without: make it of ann"):
         Relations().count([window], Tally())
 
 
-def in_loops(windows: list[Window], every: list[Weights], causal: bool) -> dict[str, Any]:
+def in_loops(windows: list[TokenWindow], every: list[Weights], causal: bool) -> dict[str, Any]:
     """Count hits and totals word by word and head by head."""
     hits: dict[str, Any] = {}
     totals: Counter[str] = Counter()
@@ -159,23 +159,23 @@ def in_loops(windows: list[Window], every: list[Weights], causal: bool) -> dict[
 
 
 @pytest.fixture(scope="module")
-def windows(quiet_transformers: None) -> list[Window]:
+def windows(quiet_transformers: None) -> list[TokenWindow]:
     """Return 50 sentences of both splits."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm())
-    found: list[Window] = []
+    found: list[TokenWindow] = []
     for number, document in enumerate(documents_of("en_ewt-ud-dev")):
         found += sentence_windows(document, tokenizer, 128, number % 2)[0]
     return found[:50]
 
 
 @pytest.fixture(scope="module")
-def weights(windows: list[Window]) -> list[Weights]:
+def weights(windows: list[TokenWindow]) -> list[Weights]:
     return dense(model_of("eager"), [window.text for window in windows])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
-def test_real_sentences(windows: list[Window], weights: list[Weights], causal: bool) -> None:
+def test_real_sentences(windows: list[TokenWindow], weights: list[Weights], causal: bool) -> None:
     assert {window.split for window in windows} == {0, 1}
     tally = survey(model_of("sdpa"), Relations(causal), windows)
     expected = in_loops(windows, weights, causal)

@@ -9,7 +9,7 @@ import pyarrow
 import pytest
 
 from regard.atlas.report import report
-from regard.atlas.report.examples import AROUND, Span, pieces_of
+from regard.atlas.report.examples import AROUND, HighlightSpan, pieces_of
 from regard.atlas.report.facts import facts_of
 from regard.atlas.report.measures import MEASURES
 from regard.atlas.report.scores import relations_of
@@ -116,7 +116,7 @@ class TestFacts:
 class TestExamples:
     @pytest.mark.parametrize("text", [*HOSTILE, "plain words", "", "x" * 5000 + " y " + "z" * 5000])
     def test_pieces_are_the_text(self, text: str) -> None:
-        query, key = Span(2, 6), Span(3, len(text) // 2)
+        query, key = HighlightSpan(2, 6), HighlightSpan(3, len(text) // 2)
         pieces = pieces_of(text, query, key)
         whole = "".join(piece for piece, _ in pieces)
         if "…" in whole:
@@ -129,7 +129,7 @@ class TestExamples:
     def test_characters_are_counted_as_python_does(self) -> None:
         text = "👩‍👩‍👧 fox 🦊 sat"
         query, key = (
-            Span(text.index(word), text.index(word) + len(word)) for word in ("sat", "🦊")
+            HighlightSpan(text.index(word), text.index(word) + len(word)) for word in ("sat", "🦊")
         )
         assert [piece for piece in pieces_of(text, query, key) if piece[1]] == [
             ("🦊", "key"),
@@ -137,31 +137,36 @@ class TestExamples:
         ]
 
     def test_spaces_are_left_out_of_marks(self) -> None:
-        assert pieces_of("The cat", Span(3, 7), Span(0, 3)) == [
+        assert pieces_of("The cat", HighlightSpan(3, 7), HighlightSpan(0, 3)) == [
             ("The", "key"),
             (" ", ""),
             ("cat", "query"),
         ]
 
     def test_a_token_may_look_at_itself_or_at_a_part(self) -> None:
-        assert pieces_of("ab", Span(0, 2), Span(0, 2)) == [("ab", "both")]
-        assert pieces_of("abc", Span(0, 3), Span(1, 2)) == [
+        assert pieces_of("ab", HighlightSpan(0, 2), HighlightSpan(0, 2)) == [("ab", "both")]
+        assert pieces_of("abc", HighlightSpan(0, 3), HighlightSpan(1, 2)) == [
             ("a", "query"),
             ("b", "both"),
             ("c", "query"),
         ]
 
-    @pytest.mark.parametrize("span", [Span(-5, 3), Span(2, 99), Span(99, 120), Span(3, 1)])
-    def test_marks_that_do_not_fit_do_no_harm(self, span: Span) -> None:
+    @pytest.mark.parametrize(
+        "span",
+        [HighlightSpan(-5, 3), HighlightSpan(2, 99), HighlightSpan(99, 120), HighlightSpan(3, 1)],
+    )
+    def test_marks_that_do_not_fit_do_no_harm(self, span: HighlightSpan) -> None:
         assert (
-            "".join(piece for piece, _ in pieces_of("some text", span, Span(0, 4))) == "some text"
+            "".join(piece for piece, _ in pieces_of("some text", span, HighlightSpan(0, 4)))
+            == "some text"
         )
 
     def test_far_from_marks_a_text_is_shortened_between_words(self) -> None:
         words = [f"w{number}" for number in range(2000)]
         text = " ".join(words)
         query, key = (
-            Span(text.index(word), text.index(word) + len(word)) for word in ("w100 ", "w1900")
+            HighlightSpan(text.index(word), text.index(word) + len(word))
+            for word in ("w100 ", "w1900")
         )
         pieces = pieces_of(text, query, key)
         assert sum(len(piece) for piece, _ in pieces) <= 4 * AROUND + 12 + len("w100w1900")

@@ -13,7 +13,7 @@ import transformers
 from materials import minilm, smollm2
 from regard import atlas
 from regard.atlas import Atlas, Loader, survey
-from regard.atlas.preparing import Settings, prepare
+from regard.atlas.shard_windows import Settings, prepare
 from regard.atlas.surveyor import Surveyor
 from regard.atlas.tables import tables
 from regard.atlas.tally import Tally

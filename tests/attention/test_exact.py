@@ -7,7 +7,7 @@ import pytest
 
 CODE = """
 import torch, regard
-from regard.attention.exact import settle
+from regard.attention.mkl_warmup import settle
 x = torch.randn(1, 1, 8, 4)
 assert settle.cache_info().currsize == 0, "importing calls nothing"
 {call}

@@ -196,7 +196,7 @@ def test_an_encoder_is_looked_at_where_it_tells_most(
     near = (torch.arange(8)[:, None] - torch.arange(8)).abs() <= 1
     rows = torch.stack([call.matrix[0].dense() for call in run.seen]).masked_fill(near, 0.0)
     assert rows[..., 1:-1, 1:-1].max().item() == pytest.approx(at["weight"])
-    monkeypatch.setattr("regard.cli.telling._LOOKED_THROUGH", 2)
+    monkeypatch.setattr("regard.cli.head_ranking._LOOKED_THROUGH", 2)
     out, _ = regard("look", text, "-m", bert)
     assert ": of 2 words, spread over the text, it looks hardest" in out
 

@@ -15,7 +15,7 @@ from hypothesis import given, strategies
 from torch import Tensor
 
 from regard import AttentionMatrix, causal, window
-from regard.atlas.glimpses import Glimpses
+from regard.atlas.sampled_top_keys import Glimpses
 from regard.matrix import Entropy
 from regard.versions import Overwritten
 from tests.attention.cases import case_of

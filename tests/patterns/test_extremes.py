@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.patterns.extremes import Extremes
+from regard.patterns.range_extrema import RangeExtrema
 
 VALUES = st.lists(st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size=1, max_size=70)
 
@@ -13,7 +13,7 @@ def test_extremes_of_any_span(values: list[tuple[int, int]], data: st.DataObject
     ends = st.integers(0, len(values) - 1)
     spans = data.draw(st.lists(st.tuples(ends, ends).map(sorted), min_size=1, max_size=20))
     first, last = torch.tensor(spans).unbind(1)
-    low, high = Extremes(torch.tensor(smallest), torch.tensor(largest))(first, last)
+    low, high = RangeExtrema(torch.tensor(smallest), torch.tensor(largest))(first, last)
     assert low.tolist() == [min(smallest[a : b + 1]) for a, b in spans]
     assert high.tolist() == [max(largest[a : b + 1]) for a, b in spans]
 
@@ -21,7 +21,7 @@ def test_extremes_of_any_span(values: list[tuple[int, int]], data: st.DataObject
 def test_every_span_of_every_length() -> None:
     for length in range(1, 18):
         values = torch.randperm(length, generator=torch.Generator().manual_seed(length))
-        extremes = Extremes(values, values)
+        extremes = RangeExtrema(values, values)
         first, last = torch.triu_indices(length, length)
         low, high = extremes(first, last)
         spans = [values[a : b + 1].tolist() for a, b in zip(first, last, strict=True)]
@@ -30,7 +30,7 @@ def test_every_span_of_every_length() -> None:
 
 
 def test_spans_keep_their_shape() -> None:
-    extremes = Extremes(torch.arange(7), torch.arange(7))
+    extremes = RangeExtrema(torch.arange(7), torch.arange(7))
     low, high = extremes(torch.tensor([[0, 1, 2]]), torch.tensor([[6, 5, 4]]))
     assert low.tolist() == [[0, 1, 2]]
     assert high.tolist() == [[6, 5, 4]]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from regard.patterns import Pattern, causal, documents, window
 from regard.patterns.layout import consecutive_layout
-from regard.patterns.memory import remembered
+from regard.patterns.layout_cache import cached
 from tests.strategies import patterns
 
 
@@ -61,7 +61,7 @@ def test_the_latest_are_kept() -> None:
     pattern, made = window(before=11), []
 
     def ask(number: int) -> int:
-        return remembered(pattern, ("number", number), lambda: made.append(number) or number)
+        return cached(pattern, ("number", number), lambda: made.append(number) or number)
 
     for number in range(70):
         assert ask(number) == number
@@ -81,7 +81,7 @@ def test_an_error_is_not_remembered() -> None:
 
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
-            remembered(causal(), "fails", fail)
+            cached(causal(), "fails", fail)
     assert len(calls) == 2
 
 

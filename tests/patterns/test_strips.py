@@ -3,23 +3,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.patterns import causal, layout, window
-from regard.patterns.strips import Rows, Strip
+from regard.patterns.strips import Strip, StripRows
 
 
 @st.composite
-def rows(draw: st.DrawFn) -> Rows:
+def rows(draw: st.DrawFn) -> StripRows:
     """Draw rows at equal distance, or such that are listed."""
     starts = torch.tensor(draw(st.lists(st.integers(0, 50), min_size=1, max_size=6)))
     count = draw(st.integers(1, 9))
     if draw(st.booleans()):
-        return Rows.stepped(starts, draw(st.integers(1, 5)), count)
+        return StripRows.stepped(starts, draw(st.integers(1, 5)), count)
     numbers = st.lists(st.integers(0, 50), min_size=count, max_size=count)
     table = draw(st.lists(numbers, min_size=len(starts), max_size=len(starts)))
-    return Rows.listed(torch.tensor(table))
+    return StripRows.listed(torch.tensor(table))
 
 
 @given(rows(), st.data())
-def test_part(some: Rows, data: st.DataObject) -> None:
+def test_part(some: StripRows, data: st.DataObject) -> None:
     first = data.draw(st.integers(0, some.count - 1))
     count = data.draw(st.integers(1, some.count - first))
     part = some.part(first, count)
@@ -28,7 +28,7 @@ def test_part(some: Rows, data: st.DataObject) -> None:
 
 
 @given(rows(), st.data())
-def test_slice(some: Rows, data: st.DataObject) -> None:
+def test_slice(some: StripRows, data: st.DataObject) -> None:
     ends = st.integers(0, len(some.start))
     low, high = sorted([data.draw(ends), data.draw(ends)])
     part = some[low:high]
@@ -38,20 +38,20 @@ def test_slice(some: Rows, data: st.DataObject) -> None:
 
 
 def test_steady_starts_have_a_pitch() -> None:
-    assert Rows.stepped(torch.tensor([3, 7, 11]), 2, 5).pitch == 4
-    assert Rows.stepped(torch.tensor([3, 3]), 2, 5).pitch == 0
-    assert Rows.stepped(torch.tensor([3]), 2, 5).pitch == 0
+    assert StripRows.stepped(torch.tensor([3, 7, 11]), 2, 5).pitch == 4
+    assert StripRows.stepped(torch.tensor([3, 3]), 2, 5).pitch == 0
+    assert StripRows.stepped(torch.tensor([3]), 2, 5).pitch == 0
 
 
 def test_other_starts_have_none() -> None:
-    assert Rows.stepped(torch.tensor([3, 7, 12]), 2, 5).pitch is None
+    assert StripRows.stepped(torch.tensor([3, 7, 12]), 2, 5).pitch is None
     # A tensor can't be viewed backwards.
-    assert Rows.stepped(torch.tensor([11, 7, 3]), 2, 5).pitch is None
-    assert Rows.listed(torch.tensor([[1, 2], [3, 4]])).pitch is None
+    assert StripRows.stepped(torch.tensor([11, 7, 3]), 2, 5).pitch is None
+    assert StripRows.listed(torch.tensor([[1, 2], [3, 4]])).pitch is None
 
 
 def test_pairs_of_a_strip() -> None:
-    queries, keys = (Rows.stepped(torch.tensor([0, 7, 14]), 1, count) for count in (5, 11))
+    queries, keys = (StripRows.stepped(torch.tensor([0, 7, 14]), 1, count) for count in (5, 11))
     strip = Strip(None, queries, keys, mask=None, pattern=None, fresh=True)
     assert strip.num_rectangles == 3
     assert strip.num_pairs == 3 * 5 * 11

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from regard.recording import Recording
 from regard.server.app import app
 from regard.server.cache import Answer
+from regard.server.job_queue import JobQueue
 from regard.server.serve import Server, link, listening
 from regard.server.service import Service
-from regard.server.work import Work
 
 PATIENCE = 120.0
 """Seconds after which something never comes, however busy the machine is."""
@@ -52,7 +52,7 @@ class Running:
         return self.served.state.service
 
     @property
-    def work(self) -> Work:
+    def work(self) -> JobQueue:
         return self.service.work
 
     def get(self, path: str, **options: Any) -> httpx.Response:

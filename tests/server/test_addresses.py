@@ -4,8 +4,7 @@ from dataclasses import fields, is_dataclass
 from itertools import product
 from typing import Any
 
-from regard.server import layout, questions
-from regard.server.names import LINES, POOLS, HeadName, LineSetName, TilesetName
+from regard.server.tile_ids import LINES, POOLS, HeadName, LineSetName, TilesetName
 
 HEADS = (HeadName(0, 1), HeadName(1, 0), HeadName(0, "mean"))
 TILESETS = tuple(TilesetName(of, pool) for of in (None, *HEADS) for pool in POOLS)
@@ -27,7 +26,7 @@ def kinds() -> list[Any]:
     """Return all kinds of files."""
     return [
         kind
-        for module in (layout, questions)
+        for module in (file_layout, live_files)
         for kind in vars(module).values()
         if is_dataclass(kind) and kind.__module__ == module.__name__
     ]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from regard.server.names import POOLS
+from regard.server.tile_ids import POOLS
 from tests.server.made import HOSTILE, Made, pooled, tile_of
 from tests.server.running import Running
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import torch
 
-from regard.server.work import LONG, Busy, Gone, Work, one_thread_each
+from regard.server.job_queue import LONG, Busy, Gone, JobQueue, one_thread_each
 from tests.server.made import Made
 from tests.server.running import Running, served
 
@@ -40,12 +40,12 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 
 def busy_work(
-    test: Callable[[Work, threading.Event, list[str]], Awaitable[None]], **options: Any
+    test: Callable[[JobQueue, threading.Event, list[str]], Awaitable[None]], **options: Any
 ) -> None:
     """Run a test on work whose only thread is busy until an event is set."""
 
     async def run() -> None:
-        work = Work(forget, threads=1, **options)
+        work = JobQueue(forget, threads=1, **options)
         release = threading.Event()
         first = asyncio.create_task(work.result("first", release.wait, never))
         await until(lambda: work.computed == 1)
@@ -60,7 +60,7 @@ def busy_work(
 
 
 def test_the_newest_is_done_first() -> None:
-    async def test(work: Work, release: threading.Event, order: list[str]) -> None:
+    async def test(work: JobQueue, release: threading.Event, order: list[str]) -> None:
         tasks = []
         for name in ("old", "older than new", "new"):
             tasks.append(
@@ -75,7 +75,7 @@ def test_the_newest_is_done_first() -> None:
 
 
 def test_what_has_waited_for_long_takes_turns() -> None:
-    async def test(work: Work, release: threading.Event, order: list[str]) -> None:
+    async def test(work: JobQueue, release: threading.Event, order: list[str]) -> None:
         tasks: list[asyncio.Task[None]] = []
         # Its clock stands still, so that nobody waits for longer than is said here.
         loop = asyncio.get_running_loop()
@@ -106,7 +106,7 @@ def test_what_has_waited_for_long_takes_turns() -> None:
 
 
 def test_what_is_asked_again_is_new() -> None:
-    async def test(work: Work, release: threading.Event, order: list[str]) -> None:
+    async def test(work: JobQueue, release: threading.Event, order: list[str]) -> None:
         tasks = []
         for name in ("a", "b", "a"):
             tasks.append(
@@ -121,7 +121,7 @@ def test_what_is_asked_again_is_new() -> None:
 
 
 def test_identical_requests_are_computed_once() -> None:
-    async def test(work: Work, release: threading.Event, order: list[str]) -> None:
+    async def test(work: JobQueue, release: threading.Event, order: list[str]) -> None:
         def compute() -> int:
             order.append("computed")
             return 42
@@ -150,7 +150,7 @@ def in_steps(name: str, order: list[str], release: threading.Event) -> Any:
 
 
 def test_what_takes_long_rests_for_what_is_newer() -> None:
-    async def test(work: Work, release: threading.Event, order: list[str]) -> None:
+    async def test(work: JobQueue, release: threading.Event, order: list[str]) -> None:
         tasks: list[asyncio.Task[Any]] = []
         waiting = threading.Event()
         for name in ("older", "long"):
@@ -171,7 +171,7 @@ def test_what_takes_long_rests_for_what_is_newer() -> None:
 
 
 def test_what_takes_long_is_left_when_nobody_waits() -> None:
-    async def test(work: Work, release: threading.Event, order: list[str]) -> None:
+    async def test(work: JobQueue, release: threading.Event, order: list[str]) -> None:
         waiting, left = threading.Event(), asyncio.Event()
 
         async def gone() -> None:
@@ -195,7 +195,7 @@ def test_what_takes_long_is_left_when_nobody_waits() -> None:
 
 
 def test_what_nobody_waits_for_is_not_computed() -> None:
-    async def test(work: Work, release: threading.Event, order: list[str]) -> None:
+    async def test(work: JobQueue, release: threading.Event, order: list[str]) -> None:
         left = asyncio.Event()
 
         async def gone() -> None:
@@ -216,7 +216,7 @@ def test_what_nobody_waits_for_is_not_computed() -> None:
 
 
 def test_it_is_computed_if_one_of_two_still_waits() -> None:
-    async def test(work: Work, release: threading.Event, order: list[str]) -> None:
+    async def test(work: JobQueue, release: threading.Event, order: list[str]) -> None:
         async def at_once() -> None:
             pass
 
@@ -232,7 +232,7 @@ def test_it_is_computed_if_one_of_two_still_waits() -> None:
 
 
 def test_a_task_that_is_cancelled_waits_no_more() -> None:
-    async def test(work: Work, release: threading.Event, order: list[str]) -> None:
+    async def test(work: JobQueue, release: threading.Event, order: list[str]) -> None:
         asked = asyncio.create_task(work.result("left", lambda: order.append("left"), never))
         await asyncio.sleep(0)
         asked.cancel()
@@ -244,7 +244,7 @@ def test_a_task_that_is_cancelled_waits_no_more() -> None:
 
 
 def test_too_much_is_refused() -> None:
-    async def test(work: Work, release: threading.Event, order: list[str]) -> None:
+    async def test(work: JobQueue, release: threading.Event, order: list[str]) -> None:
         tasks = [asyncio.create_task(work.result(n, lambda: None, never)) for n in range(3)]
         await asyncio.sleep(0)
         with pytest.raises(Busy, match="ask again in a second"):
@@ -260,7 +260,7 @@ def test_too_much_is_refused() -> None:
 
 
 def test_errors_reach_all_who_wait() -> None:
-    async def test(work: Work, release: threading.Event, order: list[str]) -> None:
+    async def test(work: JobQueue, release: threading.Event, order: list[str]) -> None:
         def fails() -> None:
             raise ValueError("no")
 
@@ -275,7 +275,7 @@ def test_errors_reach_all_who_wait() -> None:
 
 
 def test_nothing_is_begun_after_the_end() -> None:
-    async def test(work: Work, release: threading.Event, order: list[str]) -> None:
+    async def test(work: JobQueue, release: threading.Event, order: list[str]) -> None:
         waits = asyncio.create_task(work.result("waits", lambda: order.append("waits"), never))
         await asyncio.sleep(0)
         work.close()

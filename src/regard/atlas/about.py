@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.atlas.loader import Loader
-from regard.atlas.preparing import Settings
+from regard.atlas.shard_windows import Settings
 from regard.atlas.tally import Tally
 from regard.atlas.units import Shard
 
@@ -65,7 +65,7 @@ class About:
     version: int = VERSION
 
     @classmethod
-    def of(cls, plan: "Plan", tally: Tally) -> "About":
+    def of(cls, plan: "SurveyPlan", tally: Tally) -> "About":
         """Return what there is to say of a finished survey."""
         counts = {name: int(tally.sums.get(name, 0)) for name in ("documents", "documents_cut")}
         entropy = tally.sums["entropy"]
@@ -115,7 +115,7 @@ class About:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SurveyPlan:
     """What a survey is about to count: whoever continues it must mean the same.
 
     Attributes:
@@ -135,7 +135,9 @@ class Plan:
     digest: str
 
     @classmethod
-    def of(cls, loader: Loader, source: str, settings: Settings, shards: Sequence[Shard]) -> "Plan":
+    def of(
+        cls, loader: Loader, source: str, settings: Settings, shards: Sequence[Shard]
+    ) -> "SurveyPlan":
         """Return the plan for some shards."""
         digest = hashlib.sha256("\n".join(shard.id for shard in shards).encode()).hexdigest()
         return cls(loader.name, loader.stamp, source, settings, len(shards), digest)

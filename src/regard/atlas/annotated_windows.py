@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from regard.atlas.annotated import AnnotatedDocument, Sentence, Word
-from regard.atlas.window import Mention, Notes, Window
+from regard.atlas.window import Mention, Notes, TokenWindow
 
 Tokenizer = Callable[..., Mapping[str, Any]]
 """A fast tokenizer of transformers."""
@@ -20,7 +20,7 @@ AMONG_MENTIONS = ", among mentions"
 
 @dataclass(frozen=True)
 class _Tokens:
-    """A text in tokens; for its attributes see `Window`."""
+    """A text in tokens; for its attributes see `TokenWindow`."""
 
     ids: tuple[int, ...]
     offsets: tuple[tuple[int, int], ...]
@@ -29,7 +29,7 @@ class _Tokens:
 
 def sentence_windows(
     document: AnnotatedDocument, tokenizer: Tokenizer, length: int, split: int
-) -> tuple[list[Window], Counter[str]]:
+) -> tuple[list[TokenWindow], Counter[str]]:
     """Make a window of each sentence of a document.
 
     Args:
@@ -42,7 +42,7 @@ def sentence_windows(
         windows of kind "sentence", named by the document and the number of the sentence, and how
         many sentences were left out, by the reason.
     """
-    windows: list[Window] = []
+    windows: list[TokenWindow] = []
     skipped: Counter[str] = Counter()
     for number, (sentence, tokens) in enumerate(_each(document.sentences, tokenizer)):
         words = _words(sentence, tokens)
@@ -54,7 +54,7 @@ def sentence_windows(
 
 def mention_windows(
     document: AnnotatedDocument, tokenizer: Tokenizer, length: int, split: int
-) -> tuple[list[Window], Counter[str]]:
+) -> tuple[list[TokenWindow], Counter[str]]:
     """Cut a document into windows of as many whole sentences as fit.
 
     Sentences are joined by a space. A sentence that is left out ends the window before it.
@@ -74,7 +74,7 @@ def mention_windows(
         return [], skipped
     every = list(_each(document.sentences, tokenizer))
     fits = [_fits(*one, length, skipped, AMONG_MENTIONS) for one in every]
-    windows: list[Window] = []
+    windows: list[TokenWindow] = []
     start = 0
     while start < len(every):
         if not fits[start]:
@@ -196,7 +196,7 @@ def _window(
     tokens: _Tokens,
     words: tuple[tuple[int, int], ...],
     split: int,
-) -> Window:
+) -> TokenWindow:
     notes = Notes(
         forms=tuple(word.form for word in sentence.words),
         governors=tuple(word.governor for word in sentence.words),
@@ -204,4 +204,4 @@ def _window(
         mentions=sentence.mentions,
     )
     text = (tokens.ids, tokens.offsets, tokens.special, sentence.text)
-    return Window(kind, name, *text, split, words, notes)
+    return TokenWindow(kind, name, *text, split, words, notes)

@@ -8,7 +8,7 @@ from typing import Any
 
 from regard.atlas.extra import needed
 from regard.atlas.loader import Loader
-from regard.atlas.preparing import Settings, prepare
+from regard.atlas.shard_windows import Settings, prepare
 from regard.atlas.surveyor import Surveyor
 from regard.atlas.tally import Tally
 from regard.atlas.units import Shard

@@ -7,14 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from regard.atlas.about import About, Plan
+from regard.atlas.about import About, SurveyPlan
 from regard.atlas.atlas import ABOUT, PLAN, Atlas
+from regard.atlas.atomic_write import PARTIAL, keep
 from regard.atlas.cluster import counted_on_ray
 from regard.atlas.extra import needed
-from regard.atlas.keeping import PARTIAL, keep
 from regard.atlas.loader import Loader, pretrained
-from regard.atlas.preparing import REPEATS, Settings, prepare
 from regard.atlas.report import report
+from regard.atlas.shard_windows import REPEATS, Settings, prepare
 from regard.atlas.surveyor import Surveyor
 from regard.atlas.tables import as_arrow
 from regard.atlas.tally import Tally
@@ -93,7 +93,7 @@ def survey(
     all_shards.append(Shard(len(all_shards), (REPEATS,)))
     tokenizer: Any = loader.tokenizer()
     settings = Settings(_length(length, tokenizer.model_max_length), field, sample, seed)
-    plan = Plan.of(loader, os.fspath(source), settings, all_shards)
+    plan = SurveyPlan.of(loader, os.fspath(source), settings, all_shards)
     folder = Path(out)
     parts = _begin(folder, plan)
     if (folder / ABOUT).exists():
@@ -134,7 +134,7 @@ def _part(parts: Path, shard: str) -> Path:
     return parts / f"{shard}.npz"
 
 
-def _begin(folder: Path, plan: Plan) -> Path:
+def _begin(folder: Path, plan: SurveyPlan) -> Path:
     """Return the folder of what is counted, and make sure that it is of this very survey."""
     parts = folder / PARTS
     if (folder / PLAN).exists():
@@ -169,7 +169,7 @@ def _counted_here(
         yield shard.id, tally.to_bytes()
 
 
-def _finish(folder: Path, plan: Plan, parts: Sequence[Path]) -> Atlas:
+def _finish(folder: Path, plan: SurveyPlan, parts: Sequence[Path]) -> Atlas:
     """Merge what was counted and write tables and report; that it is finished is said last."""
     tally = Tally()
     for part in parts:

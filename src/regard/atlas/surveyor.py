@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from regard.atlas.chance import drawn
 from regard.atlas.examples import Example, excerpt
-from regard.atlas.glimpses import Glimpses, GlimpsesResult
-from regard.atlas.habits import REACH, SINK_LOOKERS, Habits, HabitsResult
+from regard.atlas.head_statistics import REACH, SINK_LOOKERS, Habits, HabitsResult
 from regard.atlas.probes import Coreference, Probe, Relations
+from regard.atlas.sampled_top_keys import Glimpses, GlimpsesResult
+from regard.atlas.stable_hash import drawn
 from regard.atlas.tally import Tally
 from regard.atlas.vocabulary import Vocabulary
-from regard.atlas.window import Window
+from regard.atlas.window import TokenWindow
 from regard.matrix.reduction import AnyReduction
 from regard.watch import Seen, watch
 
@@ -50,7 +50,7 @@ class Surveyor:
         self._options = {"use_cache": False} if hasattr(_config(model), "use_cache") else {}
         self._probes: list[Probe] | None = None
 
-    def count(self, windows: Sequence[Window]) -> Tally:
+    def count(self, windows: Sequence[TokenWindow]) -> Tally:
         """Return the sums over some windows.
 
         Raises:
@@ -63,7 +63,7 @@ class Surveyor:
         tally.modules = self._modules
         return tally
 
-    def _count_batch(self, windows: Sequence[Window], tally: Tally) -> None:
+    def _count_batch(self, windows: Sequence[TokenWindow], tally: Tally) -> None:
         kind = windows[0].kind
         ids = torch.tensor([window.ids for window in windows], device=self._device)
         probes = [probe for probe in self._known_probes(ids[:1]) if probe.kind == kind]
@@ -112,7 +112,7 @@ class Surveyor:
 class _Counts:
     """What is counted of a batch of windows, beside the probes."""
 
-    def __init__(self, windows: Sequence[Window], vocabulary: Vocabulary, seed: int) -> None:
+    def __init__(self, windows: Sequence[TokenWindow], vocabulary: Vocabulary, seed: int) -> None:
         self._windows = windows
         self._prefix = "repeats/" if windows[0].kind == "repeats" else ""
         self._kinds = vocabulary.kinds([window.ids for window in windows])
@@ -174,9 +174,9 @@ class _Counts:
                 tally.examples.add(call, head, example)
 
 
-def _batches(windows: Sequence[Window], batch_size: int) -> Iterator[list[Window]]:
+def _batches(windows: Sequence[TokenWindow], batch_size: int) -> Iterator[list[TokenWindow]]:
     """Yield windows of one kind and one length together."""
-    alike: defaultdict[tuple[str, int], list[Window]] = defaultdict(list)
+    alike: defaultdict[tuple[str, int], list[TokenWindow]] = defaultdict(list)
     for window in windows:
         alike[window.kind, len(window.ids)].append(window)
     for (_, length), group in sorted(alike.items()):

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.atlas.extra import needed
-from regard.atlas.habits import REACH, distance_edges
+from regard.atlas.head_statistics import REACH, distance_edges
 from regard.atlas.labels import label_heads
 from regard.atlas.probes.scores import coreference_table, relations_table
 from regard.atlas.tally import Tally

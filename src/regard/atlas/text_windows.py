@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from regard.atlas.documents import Document
-from regard.atlas.window import Window
+from regard.atlas.window import TokenWindow
 
 REPEATS = 8
 """How many windows of random tokens, repeated, a survey has."""
@@ -14,7 +14,7 @@ REPEATS = 8
 _REPEATED = 128
 
 
-def text_windows(document: Document, tokenizer: Any, length: int) -> Iterator[Window]:
+def text_windows(document: Document, tokenizer: Any, length: int) -> Iterator[TokenWindow]:
     """Yield the windows of a document, each with the special tokens that the tokenizer adds.
 
     Args:
@@ -36,7 +36,7 @@ def text_windows(document: Document, tokenizer: Any, length: int) -> Iterator[Wi
         if not places:
             continue
         start, stop = places[0][0], max(stop for _, stop in places)
-        yield Window(
+        yield TokenWindow(
             kind="text",
             name=f"{document.name}/{number}",
             ids=tuple(ids),
@@ -49,7 +49,7 @@ def text_windows(document: Document, tokenizer: Any, length: int) -> Iterator[Wi
         )
 
 
-def repeated_windows(tokenizer: Any, length: int, seed: int) -> Iterator[Window]:
+def repeated_windows(tokenizer: Any, length: int, seed: int) -> Iterator[TokenWindow]:
     """Yield windows of random tokens, all different, that are followed by the same ones again.
 
     A head that looks at what came after an earlier copy of its token can be nothing but an
@@ -67,7 +67,7 @@ def repeated_windows(tokenizer: Any, length: int, seed: int) -> Iterator[Window]
     for number in range(REPEATS if half > 1 else 0):
         some = chance.choice(words, half, replace=False).tolist()
         ids = (*before, *some, *some, *after)
-        yield Window(
+        yield TokenWindow(
             kind="repeats",
             name=f"repeats#{number}",
             ids=ids,

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.atlas.habits import Kinds
+from regard.atlas.head_statistics import Kinds
 
 
 class Vocabulary:

@@ -39,7 +39,7 @@ class Notes:
 
 
 @dataclass(frozen=True)
-class Window:
+class TokenWindow:
     """What a model reads at once.
 
     Attributes:

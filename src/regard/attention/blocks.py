@@ -5,7 +5,7 @@ from torch import Tensor
 
 from regard.attention import kernels
 from regard.attention.inputs import AttentionInputs
-from regard.attention.joined import Work, attend_joined
+from regard.attention.joined import Layouts, attend_joined
 from regard.attention.pieces import writes_scores
 from regard.patterns import Layout, layout
 from regard.patterns.layout import consecutive_layout
@@ -31,7 +31,7 @@ def run(
     inputs: AttentionInputs, lse: bool
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
     """Return the output of attention and the log-sum-exp of each row."""
-    return attend_joined(inputs, Work(forward_layout(inputs), lambda: backward_layout(inputs)))
+    return attend_joined(inputs, Layouts(forward_layout(inputs), lambda: backward_layout(inputs)))
 
 
 def forward_layout(inputs: AttentionInputs) -> Layout:

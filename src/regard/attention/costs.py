@@ -11,7 +11,7 @@ from regard.attention.inputs import AttentionInputs
 from regard.patterns import Layout
 from regard.patterns.few import FEW
 from regard.patterns.given import Given
-from regard.patterns.memory import compares_by_value
+from regard.patterns.layout_cache import compares_by_value
 from regard.patterns.neighbours import Neighbours
 from regard.patterns.pattern import Everyone
 from regard.patterns.strips import WRITTEN_PAIRS

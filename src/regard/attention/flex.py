@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.attention.inputs import AttentionInputs
 from regard.patterns import Cover
 from regard.patterns.cover import Span
-from regard.patterns.memory import remembered
+from regard.patterns.layout_cache import cached
 from regard.patterns.neighbours import Neighbours
 
 BLOCK = 128
@@ -81,7 +81,7 @@ def block_mask(inputs: AttentionInputs) -> Any:
     if first is None:
         return _block_mask(inputs)
     name = ("block mask", first, inputs.num_queries, inputs.num_keys, inputs.query.device)
-    return remembered(inputs.pattern, name, lambda: _block_mask(inputs))
+    return cached(inputs.pattern, name, lambda: _block_mask(inputs))
 
 
 def _block_mask(inputs: AttentionInputs) -> Any:

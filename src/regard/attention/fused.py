@@ -9,12 +9,12 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from regard.attention import kernels
 from regard.attention.inputs import AttentionInputs
-from regard.attention.joined import Work, attend_joined, same_head_size
+from regard.attention.joined import Layouts, attend_joined, same_head_size
 from regard.attention.reference import places
 from regard.attention.step import Step, prepared
 from regard.patterns import Layout
-from regard.patterns.memory import remembered
-from regard.patterns.strips import WRITTEN_PAIRS, Rows, Strip
+from regard.patterns.layout_cache import cached
+from regard.patterns.strips import WRITTEN_PAIRS, Strip, StripRows
 
 
 def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
@@ -112,16 +112,16 @@ def _allowed(inputs: AttentionInputs) -> Bool[Tensor, "batch_or_1 1 queries keys
     if first is None or large or torch.compiler.is_compiling():
         return make()
     name = ("mask", first, inputs.num_queries, inputs.num_keys, inputs.query.device)
-    return remembered(inputs.pattern, name, make)
+    return cached(inputs.pattern, name, make)
 
 
-def _whole(inputs: AttentionInputs) -> Work:
+def _whole(inputs: AttentionInputs) -> Layouts:
     """Return the whole matrix as a single rectangle."""
     causal = kernel_masks(inputs)
     start = torch.zeros(1, dtype=torch.long, device="cpu")
-    queries, keys = (Rows(n, start, pitch=0) for n in (inputs.num_queries, inputs.num_keys))
+    queries, keys = (StripRows(n, start, pitch=0) for n in (inputs.num_queries, inputs.num_keys))
     pattern = None if causal or inputs.is_dense else inputs.simple_pattern
     sequences = [None] if pattern is None or pattern.batch_size is None else range(inputs.batch)
     strips = [Strip(batch, queries, keys, None, pattern, fresh=True) for batch in sequences]
     layout = Layout(tuple(strips), inputs.query_positions, starts_all=True)
-    return Work(layout, lambda: layout, causal)
+    return Layouts(layout, lambda: layout, causal)

@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.errors import check_share
 from regard.patterns import Layout, Pattern, everyone
 from regard.patterns.causal import Causal
-from regard.patterns.memory import remembered
+from regard.patterns.layout_cache import cached
 from regard.patterns.pattern import Everyone
 from regard.patterns.whole import is_whole
 from regard.positions import Bias, given
@@ -134,7 +134,7 @@ def simplified(pattern: Pattern, first: int, last: int, num_keys: int) -> Patter
         return Everyone() if first >= num_keys - 1 else pattern
     queries = range(first, last + 1)
     name = ("simple", queries, num_keys)
-    return remembered(pattern, name, lambda: pattern.simplified(queries, num_keys))
+    return cached(pattern, name, lambda: pattern.simplified(queries, num_keys))
 
 
 def default_scale(key_dim: int) -> float:

@@ -15,15 +15,15 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from regard.attention.exact import settle
 from regard.attention.inputs import AttentionInputs
+from regard.attention.mkl_warmup import warm_up_mkl
 from regard.attention.pieces import tasks
 from regard.attention.rows import add, put, take
 from regard.patterns import Layout
 
 
 @dataclass(frozen=True)
-class Work:
+class Layouts:
     """How a call is cut up.
 
     Attributes:
@@ -38,10 +38,10 @@ class Work:
 
 
 def attend_joined(
-    inputs: AttentionInputs, work: Work
+    inputs: AttentionInputs, work: Layouts
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
     """Return the output of attention and the log-sum-exp of each row."""
-    settle()
+    warm_up_mkl()
     tensors = () if inputs.bias is None else inputs.bias.tensors
     output, lse = _Joined.apply(inputs, work, *map(_readable, same_head_size(inputs)), *tensors)
     return output[..., : inputs.value.shape[-1]], lse
@@ -67,7 +67,7 @@ class _Joined(torch.autograd.Function):
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         inputs: AttentionInputs,
-        work: Work,
+        work: Layouts,
         query: Tensor,
         key: Tensor,
         value: Tensor,
@@ -114,7 +114,7 @@ class _Joined(torch.autograd.Function):
         info: Any,
         in_dims: tuple[Any, ...],
         inputs: AttentionInputs,
-        work: Work,
+        work: Layouts,
         query: Tensor,
         key: Tensor,
         value: Tensor,
@@ -133,7 +133,7 @@ class _Gradient(torch.autograd.Function):
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         inputs: AttentionInputs,
-        work: Work,
+        work: Layouts,
         needed: tuple[bool, ...],
         query: Tensor,
         key: Tensor,
@@ -192,7 +192,7 @@ class _Gradient(torch.autograd.Function):
         info: Any,
         in_dims: tuple[Any, ...],
         inputs: AttentionInputs,
-        work: Work,
+        work: Layouts,
         needed: tuple[bool, ...],
         *given: Tensor | None,
     ) -> tuple[tuple[Tensor | None, ...], tuple[int | None, ...]]:

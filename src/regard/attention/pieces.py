@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.attention import kernels, written
+from regard.attention import eager, kernels
 from regard.attention.inputs import AttentionInputs
 from regard.attention.rows import take
 from regard.patterns import Layout
@@ -29,7 +29,7 @@ class Task:
     strip: Strip
     batch: int
     piece: kernels.Piece
-    adjust: written.Adjust | None
+    adjust: eager.Adjust | None
     group: int
 
     def forward(self) -> tuple[Tensor, Tensor]:
@@ -37,7 +37,7 @@ class Task:
         if self.adjust is None:
             output, lse = kernels.forward(self.piece)
         else:
-            output, lse = written.forward(self.piece, self.adjust)
+            output, lse = eager.forward(self.piece, self.adjust)
         return _unfold(output, self.group), _unfold(lse, self.group)
 
     def backward(
@@ -48,7 +48,7 @@ class Task:
         if self.adjust is None:
             query, *others = kernels.backward(self.piece, grad, output, lse)
         else:
-            query, *others = written.backward(self.piece, self.adjust, grad, output, lse, learned)
+            query, *others = eager.backward(self.piece, self.adjust, grad, output, lse, learned)
         return (_unfold(query, self.group), *others)
 
 
@@ -154,7 +154,7 @@ def _additive_mask(
     return torch.where(allowed, zero, -torch.inf).repeat(1, 1, inputs.group, 1)
 
 
-def _adjust(inputs: AttentionInputs, layout: Layout, strip: Strip, batch: int) -> written.Adjust:
+def _adjust(inputs: AttentionInputs, layout: Layout, strip: Strip, batch: int) -> eager.Adjust:
     """Return what turns the products of a strip into scores, heads folded as in its piece."""
     bias = inputs.bias
     assert bias is not None

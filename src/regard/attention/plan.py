@@ -11,7 +11,7 @@ from regard.attention import blocks, costs, flex, fused, reference, step
 from regard.attention.inputs import AttentionInputs, autocasts
 from regard.errors import check_choice
 from regard.patterns.causal import Causal
-from regard.patterns.memory import remembered
+from regard.patterns.layout_cache import cached
 from regard.patterns.pattern import Everyone
 
 LARGEST_MASK = 1 << 26
@@ -148,7 +148,7 @@ def _blocks_pay(inputs: AttentionInputs) -> bool:
         return _costs_less(inputs)
     shapes = (inputs.query.shape, inputs.key.shape, inputs.value.shape)
     name = ("pays", inputs.first_position, *shapes, torch.get_num_threads())
-    return remembered(inputs.pattern, name, lambda: _costs_less(inputs))
+    return cached(inputs.pattern, name, lambda: _costs_less(inputs))
 
 
 def _costs_less(inputs: AttentionInputs) -> bool:

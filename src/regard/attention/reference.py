@@ -4,15 +4,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.exact import settle
 from regard.attention.inputs import AttentionInputs
+from regard.attention.mkl_warmup import warm_up_mkl
 
 
 def run(
     inputs: AttentionInputs, lse: bool = True
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
     """Return the output of attention and the log-sum-exp of each row, from every score at once."""
-    settle()
+    warm_up_mkl()
     query, key, value = inputs.query.double(), inputs.key.double(), inputs.value.double()
     key, value = (x.repeat_interleave(inputs.group, dim=1) for x in (key, value))
 

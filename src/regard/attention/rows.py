@@ -3,10 +3,12 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.patterns.strips import Rows
+from regard.patterns.strips import StripRows
 
 
-def take(x: Float[Tensor, "heads sequence dim"], rows: Rows) -> Float[Tensor, "r heads count dim"]:
+def take(
+    x: Float[Tensor, "heads sequence dim"], rows: StripRows
+) -> Float[Tensor, "r heads count dim"]:
     """Return the rows of each rectangle: where they are regular, a view that may overlap itself."""
     if rows.pitch is not None:
         return _view(x, rows)
@@ -16,7 +18,9 @@ def take(x: Float[Tensor, "heads sequence dim"], rows: Rows) -> Float[Tensor, "r
 
 
 def put(
-    x: Float[Tensor, "heads sequence dim"], rows: Rows, values: Float[Tensor, "r heads count dim"]
+    x: Float[Tensor, "heads sequence dim"],
+    rows: StripRows,
+    values: Float[Tensor, "r heads count dim"],
 ) -> None:
     """Write the rows of each rectangle; no row may stand in two of them."""
     if rows.pitch is not None:
@@ -27,7 +31,9 @@ def put(
 
 
 def add(
-    x: Float[Tensor, "heads sequence dim"], rows: Rows, values: Float[Tensor, "r heads count dim"]
+    x: Float[Tensor, "heads sequence dim"],
+    rows: StripRows,
+    values: Float[Tensor, "r heads count dim"],
 ) -> None:
     """Add to the rows of each rectangle; a row may stand in several of them.
 
@@ -49,7 +55,7 @@ def add(
     flat.scatter_add_(0, index[:, None].expand(-1, heads * dim), values)
 
 
-def _view(x: Tensor, rows: Rows) -> Tensor:
+def _view(x: Tensor, rows: StripRows) -> Tensor:
     assert rows.pitch is not None
     head, row, dim = x.stride()
     return x.as_strided(
@@ -59,7 +65,7 @@ def _view(x: Tensor, rows: Rows) -> Tensor:
     )
 
 
-def _disjoint_width(rows: Rows) -> int | None:
+def _disjoint_width(rows: StripRows) -> int | None:
     """Return how many rows of each rectangle can be written at once with none of them met twice."""
     if rows.pitch is None:
         return None

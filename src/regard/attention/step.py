@@ -14,7 +14,7 @@ from regard.attention.inputs import AttentionInputs, autocasts, default_scale
 from regard.patterns import Pattern
 from regard.patterns.causal import Causal
 from regard.patterns.few import FEW, few
-from regard.patterns.memory import remembered
+from regard.patterns.layout_cache import cached
 from regard.patterns.pattern import Everyone
 
 
@@ -80,7 +80,7 @@ def keep(inputs: AttentionInputs) -> None:
     if step is not None:
         usual = inputs.scale == default_scale(inputs.key.shape[-1])
         name = _name(inputs.query, inputs.key, inputs.value, None if usual else inputs.scale)
-        remembered(inputs.pattern, name, lambda: step)
+        cached(inputs.pattern, name, lambda: step)
 
 
 def _name(query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> tuple[Any, ...]:

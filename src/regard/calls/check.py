@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.matrix.index import Index
 from regard.matrix.scores import Scores
-from regard.matrix.source import Buffers, Columns
+from regard.matrix.source import Buffers, KeyColumns
 from regard.patterns.pattern import Everyone
 
 _ROWS = 4
@@ -104,7 +104,7 @@ def check_scores(
         chosen = _sampled(num_queries, index)
         rows = source.rows(range(batch), range(heads), chosen)
         partial = [] if isinstance(source.full_pattern, Everyone) else [slice(0, num_keys)]
-        columns = Columns(range(num_keys), partial)
+        columns = KeyColumns(range(num_keys), partial)
         scores = source.scores(rows, columns, Buffers(source.dtype, source.device))
         # Where each key is as good as forbidden, kernels differ on what the row is.
         # A NaN is compared, and found.

@@ -27,7 +27,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Part:
+class TextPart:
     """The tokens of a text that a call looks from, or at: all of them, or those of a slice.
 
     Attributes:
@@ -61,8 +61,8 @@ class Layer:
     group: str
     kind: str
     name: str
-    queries: Part
-    keys: Part
+    queries: TextPart
+    keys: TextPart
 
     @property
     def title(self) -> str:
@@ -134,7 +134,7 @@ def _placed(call: AttentionCall, num_texts: int) -> tuple[str, int, int]:
 
 def _parts(
     call: AttentionCall, matrix: AttentionMatrix, texts: Sequence[Text], queries: int, keys: int
-) -> tuple[Part, Part]:
+) -> tuple[TextPart, TextPart]:
     """Return the tokens of the rows and of the columns of a matrix.
 
     Args:
@@ -178,7 +178,7 @@ def _picked(
     number: int,
     positions: list[int],
     size: int,
-) -> Part:
+) -> TextPart:
     """Return the tokens at some positions of a text of a size, if they are named, or all are."""
     text = texts[number]
     if len(text.pieces) not in (len(positions), size):
@@ -186,7 +186,7 @@ def _picked(
     pieces = text.pieces
     if len(pieces) == size:
         pieces = [pieces[position] for position in positions]
-    return Part(number, _name(text.name, positions, size), pieces, positions)
+    return TextPart(number, _name(text.name, positions, size), pieces, positions)
 
 
 def _name(text: str, positions: list[int], size: int) -> str:

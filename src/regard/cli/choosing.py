@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from regard.calls import AttentionCall
 from regard.calls.tokens import label, readable
+from regard.cli.head_ranking import telling_word
 from regard.cli.running import Run, layer_number
-from regard.cli.telling import telling_word
 from regard.views.numbers import in_figures
 
 _ANOTHER = "for another, pass --token"

@@ -13,6 +13,7 @@ from rich.table import Table
 from regard.calls.tokens import label, readable
 from regard.cli.choosing import Chosen, chosen_token
 from regard.cli.console import one_line_errors, out, print_json, tell
+from regard.cli.head_ranking import telling_call
 from regard.cli.options import (
     DeviceOption,
     JsonOption,
@@ -23,7 +24,6 @@ from regard.cli.options import (
 )
 from regard.cli.running import Run, watched
 from regard.cli.saving import FIGURES, check_ending, save_figure, title_of
-from regard.cli.telling import telling_call
 from regard.matrix import AttentionMatrix
 from regard.views import Page, page, steps
 from regard.views.explain import Explanation, explain_call, worked_example

@@ -11,6 +11,7 @@ from regard.calls import AttentionCall
 from regard.calls.tokens import label, readable
 from regard.cli.choosing import Chosen, asked_token, chosen_token
 from regard.cli.console import one_line_errors, out, print_json, tell
+from regard.cli.head_ranking import Telling, bar, telling_heads
 from regard.cli.loading import Loaded
 from regard.cli.options import (
     DeviceOption,
@@ -25,7 +26,6 @@ from regard.cli.options import (
 )
 from regard.cli.running import Run, layer_number, watched
 from regard.cli.saving import FIGURES, check_ending, save
-from regard.cli.telling import Telling, bar, telling_heads
 from regard.views.numbers import in_figures
 
 _AROUND = 12

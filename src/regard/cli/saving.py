@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from regard.calls import AttentionCall
+from regard.cli.head_ranking import telling_call
 from regard.cli.loading import Loaded
 from regard.cli.running import Run
-from regard.cli.telling import telling_call
 from regard.views import page
 
 FIGURES = (".svg", ".pdf", ".png")

@@ -8,12 +8,20 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.attention.exact import settle
 from regard.attention.inputs import simplified
+from regard.attention.mkl_warmup import warm_up_mkl
 from regard.matrix.exponential import exponential_
 from regard.matrix.groups import grouped
 from regard.matrix.index import Index, LazyTensor, as_tensor, put, read, take
-from regard.matrix.source import OVERWRITTEN, Block, Buffers, Columns, Fact, Rows, lowest
+from regard.matrix.source import (
+    OVERWRITTEN,
+    Buffers,
+    Fact,
+    KeyColumns,
+    QueryRows,
+    WeightBlock,
+    lowest,
+)
 from regard.patterns import Pattern
 from regard.patterns.pattern import Everyone
 from regard.positions import Bias
@@ -55,7 +63,7 @@ class Scores:
     _versions: Versions = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        settle()
+        warm_up_mkl()
         parts = [("query", self.query), ("key", self.key), ("value", self.value)]
         parts += [("bias", tensor) for tensor in (self.bias.tensors if self.bias else ())]
         leaves = self.full_pattern.leaves()
@@ -180,7 +188,7 @@ class Scores:
             batch, heads, queries, self.positions(queries).to(self.device), query, key_heads
         )
 
-    def compute_lse(self, rows: Rows, columns: Sequence[Columns], buffers: Buffers) -> None:
+    def compute_lse(self, rows: QueryRows, columns: Sequence[KeyColumns], buffers: Buffers) -> None:
         assert isinstance(rows, _Rows)
         found: list[Tensor] = []
         for some in columns:
@@ -217,20 +225,20 @@ class Scores:
 
     def block(
         self,
-        rows: Rows,
-        columns: Sequence[Columns],
+        rows: QueryRows,
+        columns: Sequence[KeyColumns],
         facts: Collection[Fact],
         buffers: Buffers,
         *,
         whole: bool,
-    ) -> Block:
+    ) -> WeightBlock:
         assert isinstance(rows, _Rows)
         widths = [len(some.keys) for some in columns]
         sizes = (len(rows.batch), len(rows.heads), len(rows.queries))
         weights = buffers("weights", *sizes, sum(widths))
         parts = weights.split(widths, dim=3)
         found: _Found = {"entropy": [], "group_max": [], "sums": []}
-        block = Block(weights)
+        block = WeightBlock(weights)
         if whole and not self.has_lse(rows.batch, rows.heads, rows.queries):
             lse, block.row_sums = self._write_unknown(rows, columns, parts, facts, found, buffers)
         else:
@@ -248,7 +256,7 @@ class Scores:
         self,
         rows: "_Rows",
         lse: Float[Tensor, "batch heads rows 1"],
-        columns: Sequence[Columns],
+        columns: Sequence[KeyColumns],
         parts: Sequence[Tensor],
         facts: Collection[Fact],
         found: _Found,
@@ -268,7 +276,7 @@ class Scores:
     def _write_unknown(
         self,
         rows: "_Rows",
-        columns: Sequence[Columns],
+        columns: Sequence[KeyColumns],
         parts: Sequence[Tensor],
         facts: Collection[Fact],
         found: _Found,
@@ -311,7 +319,7 @@ class Scores:
         return lse, (total * factor).sum(dim=3)
 
     def scores(
-        self, rows: Rows, columns: Columns, buffers: Buffers
+        self, rows: QueryRows, columns: KeyColumns, buffers: Buffers
     ) -> Float[Tensor, "batch heads rows columns"]:
         """Compute scores, with scale and bias; far below all others where a pair is forbidden.
 
@@ -341,7 +349,7 @@ class Scores:
             scores[..., span].masked_fill_(forbidden, lowest(self.dtype))
         return scores
 
-    def _biased(self, scores: Tensor, rows: Rows, keys: Index) -> Tensor:
+    def _biased(self, scores: Tensor, rows: QueryRows, keys: Index) -> Tensor:
         assert self.bias is not None
         batch, head = (as_tensor(x).to(self.device) for x in (rows.batch, rows.heads))
         key = as_tensor(keys).to(self.device)
@@ -349,7 +357,7 @@ class Scores:
         return self.bias.adjust(scores, *places)
 
     def allowed(
-        self, rows: Rows, keys: Index
+        self, rows: QueryRows, keys: Index
     ) -> Bool[Tensor, "some_batch heads_or_1 rows some_columns"]:
         found = rows.test(self.pattern, keys)
         if self.bias is None:
@@ -361,7 +369,7 @@ class Scores:
 
 
 @dataclass(eq=False)
-class _Rows(Rows):
+class _Rows(QueryRows):
     """Rows with what it takes to compute them.
 
     Attributes:

@@ -15,7 +15,7 @@ from regard.patterns import Pattern
 
 
 @dataclass(eq=False)
-class Rows:
+class QueryRows:
     """Some rows in some heads of some sequences, by the indices of the source.
 
     Attributes:
@@ -45,7 +45,7 @@ class Rows:
         return int(low), int(high)
 
 
-class Columns(NamedTuple):
+class KeyColumns(NamedTuple):
     """Some columns that rows may look at, by the indices of the source.
 
     Attributes:
@@ -58,11 +58,11 @@ class Columns(NamedTuple):
 
 
 Fact = Literal["entropy", "group_max", "sums"]
-"""What can be found out on the way, while numbers are at hand; see `Block`."""
+"""What can be found out on the way, while numbers are at hand; see `WeightBlock`."""
 
 
 @dataclass(eq=False)
-class Block:
+class WeightBlock:
     """The numbers of some rows, and what was found out on the way.
 
     Attributes:
@@ -141,7 +141,7 @@ class Source(Protocol):
         ...
 
     def allowed(
-        self, rows: Rows, keys: Index
+        self, rows: QueryRows, keys: Index
     ) -> Bool[Tensor, "some_batch heads_or_1 rows some_columns"]:
         """Say which rows may look at which columns."""
         ...
@@ -150,7 +150,7 @@ class Source(Protocol):
         """Say whether parts of rows can be computed: whether their log-sum-exp is known."""
         ...
 
-    def rows(self, batch: range, heads: range, queries: Index) -> Rows:
+    def rows(self, batch: range, heads: range, queries: Index) -> QueryRows:
         """Get ready to compute rectangles of these rows."""
         ...
 
@@ -158,19 +158,19 @@ class Source(Protocol):
         """Raise `Overwritten` if a tensor was modified in place since the source was made."""
         ...
 
-    def compute_lse(self, rows: Rows, columns: Sequence[Columns], buffers: Buffers) -> None:
+    def compute_lse(self, rows: QueryRows, columns: Sequence[KeyColumns], buffers: Buffers) -> None:
         """Compute and keep the log-sum-exp of rows, from all columns that they may look at."""
         ...
 
     def block(
         self,
-        rows: Rows,
-        columns: Sequence[Columns],
+        rows: QueryRows,
+        columns: Sequence[KeyColumns],
         facts: Collection[Fact],
         buffers: Buffers,
         *,
         whole: bool,
-    ) -> Block:
+    ) -> WeightBlock:
         """Compute rows. What it returns lasts until the buffers are used again.
 
         Args:

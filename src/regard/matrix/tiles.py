@@ -11,12 +11,12 @@ from torch import Tensor
 
 from regard.matrix.groups import GROUP, grouped
 from regard.matrix.index import Index, as_tensor, take
-from regard.matrix.source import Block, Buffers, Columns, Fact, Rows
+from regard.matrix.source import Buffers, Fact, KeyColumns, QueryRows, WeightBlock
 from regard.matrix.view import View
 from regard.patterns import Pattern
 from regard.patterns.cover import Cover
 from regard.patterns.descent import KEY_BLOCK, descend
-from regard.patterns.memory import remembered
+from regard.patterns.layout_cache import cached
 
 BUDGET = 256 * 2**20
 """How many bytes a pass over a matrix takes at once, unless one says so."""
@@ -64,10 +64,10 @@ class Tile:
     heads: slice
     queries: slice
     columns: Index
-    rows: Rows
+    rows: QueryRows
     keys: Index
     partial: Sequence[slice]
-    block: Block
+    block: WeightBlock
 
     @property
     def query_positions(self) -> Int[Tensor, "rows"]:
@@ -187,7 +187,7 @@ def tiles(view: View, facts: Collection[Fact] = (), budget: int = BUDGET) -> Ite
                 source.compute_lse(rows, [], buffers)
             places, partial = range(1), [slice(0, 1)]
             sizes = (len(rows.batch), len(rows.heads), len(rows.queries), 1)
-            block = Block(torch.zeros(*sizes, dtype=source.dtype, device=source.device))
+            block = WeightBlock(torch.zeros(*sizes, dtype=source.dtype, device=source.device))
         keys = _part(view.keys, places)
         yield Tile(view, *task[:3], places, rows, keys, partial, block)
 
@@ -213,17 +213,17 @@ class _Task(NamedTuple):
     batch: slice
     heads: slice
     queries: slice
-    all_columns: Columns
-    chunks: list[Columns]
+    all_columns: KeyColumns
+    chunks: list[KeyColumns]
 
-    def rows(self, view: View) -> Rows:
+    def rows(self, view: View) -> QueryRows:
         """Return the rows by the indices of the source."""
         places = (view.batch[self.batch], view.heads[self.heads], view.queries[self.queries])
         return view.source.rows(*places)
 
-    def columns(self, view: View) -> list[Columns]:
+    def columns(self, view: View) -> list[KeyColumns]:
         """Return the columns by the indices of the source."""
-        return [Columns(_part(view.keys, keys), partial) for keys, partial in self.chunks]
+        return [KeyColumns(_part(view.keys, keys), partial) for keys, partial in self.chunks]
 
 
 def _part(index: Index, places: Index) -> Index:
@@ -284,7 +284,7 @@ def _known_strips(view: View, size: int, most: int) -> tuple[int, list[_Strip]]:
         return _strips(view, size, most)
     first = int(positions[0])
     name = ("strips", first, len(positions), view.keys, view.batch, view.heads, size, most)
-    return remembered(view.source.pattern, name, lambda: _strips(view, size, most))
+    return cached(view.source.pattern, name, lambda: _strips(view, size, most))
 
 
 def _strips(view: View, size: int, most: int) -> tuple[int, list[_Strip]]:
@@ -360,7 +360,7 @@ def _strips_of(view: View, rows: int) -> list[_Strip]:
     return list(strips.values())
 
 
-def _chunks(spans: list[Span], width: int) -> Iterator[Columns]:
+def _chunks(spans: list[Span], width: int) -> Iterator[KeyColumns]:
     """Cut the columns of a strip into chunks of up to so many."""
     chunk: list[Span] = []
     room = width
@@ -377,7 +377,7 @@ def _chunks(spans: list[Span], width: int) -> Iterator[Columns]:
         yield _joined(chunk)
 
 
-def _joined(spans: list[Span]) -> Columns:
+def _joined(spans: list[Span]) -> KeyColumns:
     """Return the columns of some spans, and which of them are partial."""
     partial: list[slice] = []
     width = 0
@@ -387,7 +387,7 @@ def _joined(spans: list[Span]) -> Columns:
         width += stop - start
     if not spans or spans[-1][1] - spans[0][0] == width:
         first = spans[0][0] if spans else 0
-        return Columns(range(first, first + width), partial)
-    return Columns(
+        return KeyColumns(range(first, first + width), partial)
+    return KeyColumns(
         torch.cat([torch.arange(start, stop, device="cpu") for start, stop, _ in spans]), partial
     )

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.matrix.index import Index, LazyTensor, as_tensor, read
-from regard.matrix.source import OVERWRITTEN, Block, Buffers, Columns, Fact, Rows
+from regard.matrix.source import OVERWRITTEN, Buffers, Fact, KeyColumns, QueryRows, WeightBlock
 from regard.patterns import Pattern
 from regard.versions import Overwritten, Versions
 
@@ -57,17 +57,17 @@ class Weights:
             yield heads[first : first + most]
 
     def allowed(
-        self, rows: Rows, keys: Index
+        self, rows: QueryRows, keys: Index
     ) -> Bool[Tensor, "some_batch heads_or_1 rows some_columns"]:
         return rows.test(self.pattern, keys)
 
     def has_lse(self, batch: range, heads: range, queries: Index) -> bool:
         return True
 
-    def rows(self, batch: range, heads: range, queries: Index) -> Rows:
-        return Rows(batch, heads, queries, self.positions(queries).to(self.device))
+    def rows(self, batch: range, heads: range, queries: Index) -> QueryRows:
+        return QueryRows(batch, heads, queries, self.positions(queries).to(self.device))
 
-    def compute_lse(self, rows: Rows, columns: Sequence[Columns], buffers: Buffers) -> None:
+    def compute_lse(self, rows: QueryRows, columns: Sequence[KeyColumns], buffers: Buffers) -> None:
         """Do nothing: weights are divided already."""
 
     def check(self) -> None:
@@ -76,13 +76,13 @@ class Weights:
 
     def block(
         self,
-        rows: Rows,
-        columns: Sequence[Columns],
+        rows: QueryRows,
+        columns: Sequence[KeyColumns],
         facts: Collection[Fact],
         buffers: Buffers,
         *,
         whole: bool,
-    ) -> Block:
+    ) -> WeightBlock:
         self.check()
         widths = [len(some.keys) for some in columns]
         sizes = (len(rows.batch), len(rows.heads), len(rows.queries))
@@ -91,4 +91,4 @@ class Weights:
             part.copy_(read(self.weights, rows.batch, rows.heads, rows.queries, some.keys))
             for span in some.partial:
                 part[..., span].masked_fill_(~rows.test(self.pattern, some.keys[span]), 0.0)
-        return Block(weights)
+        return WeightBlock(weights)

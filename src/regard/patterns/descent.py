@@ -7,8 +7,8 @@ from jaxtyping import Int, Int8
 from torch import Tensor
 
 from regard.patterns.cover import Cover, Span
-from regard.patterns.extremes import Extremes
 from regard.patterns.pattern import Pattern
+from regard.patterns.range_extrema import RangeExtrema
 
 KEY_BLOCK = 32
 """Keys are taken in multiples of this: small enough to trim, and whole vector registers."""
@@ -59,7 +59,7 @@ def descend(
     num_keys = keys.shape[1]
     num_rows, num_columns = -(-num_queries // block), -(-num_keys // KEY_BLOCK)
     ascending = bool((queries[:, 1:] >= queries[:, :-1]).all())
-    extremes = None if ascending else Extremes(queries.flatten(), queries.flatten())
+    extremes = None if ascending else RangeExtrema(queries.flatten(), queries.flatten())
 
     scale = 1
     while scale < max(num_rows, num_columns):

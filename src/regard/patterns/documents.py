@@ -8,8 +8,8 @@ from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from regard.patterns.cover import Span, codes
-from regard.patterns.extremes import Extremes
 from regard.patterns.pattern import Pattern
+from regard.patterns.range_extrema import RangeExtrema
 from regard.patterns.whole import as_tensor, whole_numbers
 
 
@@ -20,7 +20,7 @@ class Documents(Pattern):
     ids: Int[Tensor, "rows sequence"]
     batched: bool
     _run_starts: Tensor = field(init=False, repr=False)
-    _run_ids: Extremes = field(init=False, repr=False)
+    _run_ids: RangeExtrema = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         # Neighbours with one id form a run; runs, unlike positions, are few. Rows lie end to end.
@@ -30,7 +30,7 @@ class Documents(Pattern):
         begins[:: self.ids.shape[1]] = True
         starts = torch.nonzero(begins).flatten()
         object.__setattr__(self, "_run_starts", starts)
-        object.__setattr__(self, "_run_ids", Extremes(flat[starts], flat[starts]))
+        object.__setattr__(self, "_run_ids", RangeExtrema(flat[starts], flat[starts]))
 
     @property
     def num_positions(self) -> int:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.patterns.memory import remembered
+from regard.patterns.layout_cache import cached
 from regard.patterns.pattern import Pattern
 
 FEW = 16
@@ -48,7 +48,7 @@ def few(
         there = keys if isinstance(keys, slice) else keys.to(device)
         return Few(there, None if bool(mask.all()) else mask.to(device))
 
-    return remembered(pattern, name, make)
+    return cached(pattern, name, make)
 
 
 def _mask(
@@ -60,7 +60,7 @@ def _mask(
     bounded = any(leaf.num_positions is not None for leaf in pattern.leaves())
     if bounded or stop != num_keys or stop > start + FEW:
         return pattern.dense(_positions(first_position, stop), num_keys)
-    steps = remembered(
+    steps = cached(
         pattern,
         ("steps", start),
         lambda: pattern.dense(_positions(start, start + FEW), start + FEW),

@@ -8,8 +8,8 @@ from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from regard.patterns.cover import Span, codes
-from regard.patterns.listed import listed
 from regard.patterns.pattern import Lattice, Pattern
+from regard.patterns.to_list import to_list
 from regard.patterns.whole import whole_numbers
 
 
@@ -88,4 +88,4 @@ def global_at(positions: Sequence[int] | Int[Tensor, "chosen"]) -> Pattern:
             "global_at: positions must be a list of at least one whole number from 0 on, "
             f"got {positions!r}"
         )
-    return GlobalAt(tuple(sorted(set(listed(values)))))
+    return GlobalAt(tuple(sorted(set(to_list(values)))))

@@ -16,11 +16,11 @@ from torch import Tensor
 from regard.patterns.blocks import Blocks, find_blocks, merge
 from regard.patterns.cover import Cover, Span
 from regard.patterns.descent import KEY_BLOCK, Runs, descend
-from regard.patterns.listed import listed
-from regard.patterns.memory import remembered
+from regard.patterns.layout_cache import cached
 from regard.patterns.parts import parts
 from regard.patterns.pattern import Lattice, Pattern
-from regard.patterns.strips import Rows, Strip, write_masks
+from regard.patterns.strips import Strip, StripRows, write_masks
+from regard.patterns.to_list import to_list
 
 _WORTH_A_CALL = 1 << 13
 
@@ -98,7 +98,7 @@ def consecutive_layout(
         positions = torch.arange(first_position, first_position + num_queries, device="cpu")
         return layout(pattern, positions, num_keys, block=block)
 
-    return remembered(pattern, ("layout", first_position, num_queries, num_keys, block), make)
+    return cached(pattern, ("layout", first_position, num_queries, num_keys, block), make)
 
 
 def _strips(
@@ -122,7 +122,7 @@ def _strips(
         )  # fmt: skip
         if blocks.gaps[one]:
             index = _with_gaps(blocks, runs, group)
-            keys = Rows.listed(lattice.keys[classes[:, None], index])
+            keys = StripRows.listed(lattice.keys[classes[:, None], index])
         else:
             keys = _rows(
                 lattice.keys, lattice.key_step, classes, blocks.key_start[group],
@@ -178,7 +178,7 @@ def _alike(blocks: Blocks, shared: _Shared) -> list[Tensor]:
     traits += [torch.where(shared.found, trait, 0) for trait in shared.traits]
     _, group = torch.unique(torch.stack(traits), dim=1, return_inverse=True)
     order = torch.argsort(group, stable=True)
-    return list(order.split(listed(torch.bincount(group))))
+    return list(order.split(to_list(torch.bincount(group))))
 
 
 def _steady(blocks: Blocks, groups: list[Tensor]) -> Iterator[Tensor]:
@@ -189,7 +189,7 @@ def _steady(blocks: Blocks, groups: list[Tensor]) -> Iterator[Tensor]:
             yield group
             continue
         place = torch.stack([blocks.classes, blocks.query_start, blocks.key_start])[:, group]
-        steps = listed(place.diff(dim=1).T)
+        steps = to_list(place.diff(dim=1).T)
         first = 0
         for last in range(2, len(group)):
             if last - first > 1 and steps[last - 1] != steps[first]:
@@ -200,11 +200,11 @@ def _steady(blocks: Blocks, groups: list[Tensor]) -> Iterator[Tensor]:
 
 def _rows(
     lattice_rows: Tensor, step: int | None, classes: Tensor, start: Tensor, count: int
-) -> Rows:
+) -> StripRows:
     if step is not None:
-        return Rows.stepped(lattice_rows[classes, start], step, count)
+        return StripRows.stepped(lattice_rows[classes, start], step, count)
     index = start[:, None] + torch.arange(count, device="cpu")
-    return Rows.listed(lattice_rows[classes[:, None], index])
+    return StripRows.listed(lattice_rows[classes[:, None], index])
 
 
 def _with_gaps(blocks: Blocks, runs: Runs, group: Tensor) -> Tensor:

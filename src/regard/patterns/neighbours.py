@@ -9,9 +9,9 @@ from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from regard.patterns.cover import Span, codes
-from regard.patterns.extremes import Extremes
-from regard.patterns.listed import listed
 from regard.patterns.pattern import Lattice, Pattern
+from regard.patterns.range_extrema import RangeExtrema
+from regard.patterns.to_list import to_list
 from regard.patterns.whole import as_tensor, whole_numbers
 
 
@@ -38,13 +38,13 @@ class Neighbours(Pattern):
         return torch.searchsorted(self._pairs, nodes * self.num_nodes)
 
     @cached_property
-    def _reach(self) -> Extremes:
+    def _reach(self) -> RangeExtrema:
         """The smallest and the largest key of each query."""
         nodes = self.num_nodes
         queries, keys = self._pairs // nodes, self._pairs % nodes
         smallest = torch.full((nodes,), nodes, device="cpu")
         largest = torch.full((nodes,), -1, device="cpu")
-        return Extremes(
+        return RangeExtrema(
             smallest.scatter_reduce(0, queries, keys, "amin"),
             largest.scatter_reduce(0, queries, keys, "amax"),
         )
@@ -92,7 +92,7 @@ class Neighbours(Pattern):
         rows = query_positions[known]
         degrees = self._row_starts[rows + 1] - self._row_starts[rows]
         found: list[Lattice] = []
-        for degree in listed(torch.unique(degrees[degrees > 0])):
+        for degree in to_list(torch.unique(degrees[degrees > 0])):
             chosen = degrees == degree
             places = self._row_starts[rows[chosen]][:, None] + torch.arange(degree, device="cpu")
             keys = self._pairs[places] % self.num_nodes

@@ -10,7 +10,7 @@ from regard.patterns.pattern import Both, Either, Everyone, Lattice, Not, Patter
 
 
 @dataclass(frozen=True)
-class Part:
+class PatternPart:
     """Pairs that `pattern` allows on some lattices; the parts of a pattern share no pair.
 
     `source` is the pattern whose lattices they are, or None for the single one that holds every
@@ -29,7 +29,7 @@ class Part:
         return [Lattice(rows[:, : len(query_positions)], rows[:, :num_keys], 1, 1)]
 
 
-def parts(pattern: Pattern) -> list[Part]:
+def parts(pattern: Pattern) -> list[PatternPart]:
     """Cut a pattern into disjoint parts, of which at most the first is block-shaped.
 
     >>> from regard.patterns import causal, columns, window
@@ -39,10 +39,10 @@ def parts(pattern: Pattern) -> list[Part]:
     columns(every=64) where causal() & ~(causal() & window(before=63))
     """
     block_shaped, gathered = _split(pattern)
-    found = [] if block_shaped is None else [Part(None, block_shaped)]
+    found = [] if block_shaped is None else [PatternPart(None, block_shaped)]
     taken = block_shaped
     for source, rest in gathered:
-        found.append(Part(source, rest if taken is None else _both(rest, Not(taken))))
+        found.append(PatternPart(source, rest if taken is None else _both(rest, Not(taken))))
         taken = _either(taken, _both(source, rest))
     return found
 

@@ -8,8 +8,8 @@ from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from regard.patterns.cover import Span, codes
-from regard.patterns.listed import listed
 from regard.patterns.pattern import Lattice, Pattern
+from regard.patterns.to_list import to_list
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Strided(Pattern):
         order = torch.argsort(query_positions % self.stride, stable=True)
         counts = torch.bincount(query_positions % self.stride, minlength=self.stride)
         same_size: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
-        for remainder, queries in enumerate(order.split(listed(counts))):
+        for remainder, queries in enumerate(order.split(to_list(counts))):
             keys = (
                 torch.arange(remainder, num_keys, self.stride, device="cpu")
                 if remainder < num_keys

@@ -14,7 +14,7 @@ WRITTEN_PAIRS = 1 << 22
 
 
 @dataclass(frozen=True)
-class Rows:
+class StripRows:
     """Equally many rows of a tensor for each rectangle of a strip.
 
     Rectangle r takes rows `start[r]`, `start[r] + step`, …, `count` of them; or those that
@@ -28,22 +28,22 @@ class Rows:
     table: Int[Tensor, "rectangles count"] | None = None
 
     @staticmethod
-    def listed(table: Int[Tensor, "rectangles count"]) -> "Rows":
+    def listed(table: Int[Tensor, "rectangles count"]) -> "StripRows":
         """Return rows that are listed one by one."""
-        return Rows(table.shape[1], table[:, 0], table=table)
+        return StripRows(table.shape[1], table[:, 0], table=table)
 
     @staticmethod
-    def stepped(start: Int[Tensor, "rectangles"], step: int, count: int) -> "Rows":
+    def stepped(start: Int[Tensor, "rectangles"], step: int, count: int) -> "StripRows":
         """Return rows that follow each other at equal distance."""
         pitch = int(start[1] - start[0]) if len(start) > 1 else 0
         regular = pitch >= 0 and bool((start.diff() == pitch).all())
-        return Rows(count, start, step, pitch if regular else None)
+        return StripRows(count, start, step, pitch if regular else None)
 
-    def part(self, first: int, count: int) -> "Rows":
+    def part(self, first: int, count: int) -> "StripRows":
         """Return `count` rows of each rectangle, from the `first` on."""
         if self.table is not None:
-            return Rows.listed(self.table[:, first : first + count])
-        return Rows(count, self.start + first * self.step, self.step, self.pitch)
+            return StripRows.listed(self.table[:, first : first + count])
+        return StripRows(count, self.start + first * self.step, self.step, self.pitch)
 
     def index(self) -> Int[Tensor, "rectangles count"]:
         """Return the rows one by one."""
@@ -51,10 +51,10 @@ class Rows:
             return self.table
         return self.start[:, None] + self.step * torch.arange(self.count, device="cpu")
 
-    def __getitem__(self, part: slice) -> "Rows":
+    def __getitem__(self, part: slice) -> "StripRows":
         assert part.step is None, "the pitch is that of neighbours"
         table = None if self.table is None else self.table[part]
-        return Rows(self.count, self.start[part], self.step, self.pitch, table)
+        return StripRows(self.count, self.start[part], self.step, self.pitch, table)
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class Strip:
     """
 
     batch: int | None
-    queries: Rows
-    keys: Rows
+    queries: StripRows
+    keys: StripRows
     mask: Bool[Tensor, "rectangles_or_1 queries keys"] | None
     pattern: Pattern | None
     fresh: bool

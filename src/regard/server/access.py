@@ -10,7 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from regard.server.faults import fault
+from regard.server.error_handlers import fault
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """The names of this machine that only it understands."""

@@ -10,12 +10,12 @@ from regard.recording import Recording
 from regard.server.access import LOOPBACK, Guard
 from regard.server.assets import assets, packed_assets
 from regard.server.cache import DEFAULT_BYTES
-from regard.server.faults import handle_faults
+from regard.server.error_handlers import handle_faults
 from regard.server.higlass import router as higlass
+from regard.server.job_queue import MOST_WAITING, NUM_THREADS
 from regard.server.routes import data, router
 from regard.server.service import Service
 from regard.server.viewer import viewer_of
-from regard.server.work import MOST_WAITING, NUM_THREADS
 
 _ABOUT = """Tiles of attention maps, computed when they are asked for. All below `data/DIGEST/` has
 an address that never changes its meaning, so any cache may keep it; `/api/v1/` has the same tiles

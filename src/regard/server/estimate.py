@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from regard.server.layout import File, LineFile, RowsFile, TileFile
+from regard.server.file_layout import File, LineFile, RowsFile, TileFile
+from regard.server.job_queue import one_thread_each
 from regard.server.publication import Publication, files_of, head_files
-from regard.server.work import one_thread_each
 
 _SAMPLE = 6
 """So many files of each kind and level are computed."""

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from regard.recording import RecordingError
 from regard.server.cache import Answer
-from regard.server.layout import JSON
+from regard.server.file_layout import JSON
 from regard.server.routes import FAULTS, Serving
 from regard.server.service import Service
 from regard.server.tilesets import Tileset, tile_of, tileset_of, tilesets_of
@@ -63,7 +63,7 @@ class Described(BaseModel):
     error: str | None = None
 
 
-class Tile(BaseModel):
+class HiGlassTile(BaseModel):
     """A tile as HiGlass wants it, or an error."""
 
     model_config = ConfigDict(extra="forbid")
@@ -116,7 +116,7 @@ async def tileset_info(serving: Serving, uids: Ids, session: Session = None) -> 
     return _answer(found)
 
 
-@router.get("/tiles/", summary="Get tiles", responses={200: {"model": dict[str, Tile]}})
+@router.get("/tiles/", summary="Get tiles", responses={200: {"model": dict[str, HiGlassTile]}})
 async def tiles(request: Request, serving: Serving, ids: Ids, session: Session = None) -> Response:
     """Return tiles called DIGEST_TILESET.z.x.y or DIGEST_LINE.z.x; of one not there, an error."""
     return await _tiles(request, serving, ids)
@@ -125,7 +125,7 @@ async def tiles(request: Request, serving: Serving, ids: Ids, session: Session =
 @router.post(
     "/tiles/",
     summary="Get tiles that are named in the body",
-    responses={200: {"model": dict[str, Tile]}},
+    responses={200: {"model": dict[str, HiGlassTile]}},
 )
 async def posted_tiles(
     request: Request,

@@ -5,18 +5,18 @@ from collections.abc import Iterator, Sequence
 from regard.calls.measures import MEASURES
 from regard.recording import Recording
 from regard.server.models import (
-    About,
     AllHeads,
-    Call,
+    CallInfo,
     Info,
     Listed,
     MeasureKind,
+    Provenance,
     Published,
     Recordings,
     Section,
-    Text,
+    TextInfo,
 )
-from regard.server.names import HeadName
+from regard.server.tile_ids import HeadName
 
 TILE_SIZE = 256
 ROW_BLOCK = 16
@@ -52,7 +52,7 @@ def info(recording: Recording, published: Published | None = None) -> Info:
         name=recording.name,
         title=recording.title,
         digest=recording.digest,
-        about=About(
+        about=Provenance(
             model=recording.about.model,
             date=recording.about.date,
             versions=recording.about.versions,
@@ -62,7 +62,7 @@ def info(recording: Recording, published: Published | None = None) -> Info:
         ),
         tile_size=TILE_SIZE,
         row_block=ROW_BLOCK,
-        texts=[Text(name=text.name, tokens=text.tokens) for text in recording.about.texts],
+        texts=[TextInfo(name=text.name, tokens=text.tokens) for text in recording.about.texts],
         sections=[
             Section(text=one.text, token=one.token, title=one.title) for one in recording.sections
         ],
@@ -71,7 +71,7 @@ def info(recording: Recording, published: Published | None = None) -> Info:
             for name, one in MEASURES.items()
         ],
         calls=[
-            Call(
+            CallInfo(
                 call=facts.index,
                 layer=facts.layer,
                 group=facts.group,

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from regard.server.names import PoolName
+from regard.server.tile_ids import PoolName
 
 FORMAT = 1
 """The version of the layout. A viewer of another version says so and stops."""
@@ -56,7 +56,7 @@ class Recordings(_Json):
     recordings: list[Listed]
 
 
-class About(_Json):
+class Provenance(_Json):
     """Where a recording comes from."""
 
     # Written as in the recording.
@@ -70,7 +70,7 @@ class About(_Json):
     text_sha256: str
 
 
-class Text(_Json):
+class TextInfo(_Json):
     """A text, by how long it is."""
 
     name: str
@@ -94,7 +94,7 @@ class MeasureKind(_Json):
     about: str
 
 
-class Call(_Json):
+class CallInfo(_Json):
     """A call of attention."""
 
     call: int
@@ -135,13 +135,13 @@ class Info(_Json):
     name: str
     title: str
     digest: str
-    about: About
+    about: Provenance
     tile_size: int
     row_block: int
-    texts: list[Text]
+    texts: list[TextInfo]
     sections: list[Section]
     measures: list[MeasureKind]
-    calls: list[Call]
+    calls: list[CallInfo]
     all: AllHeads | None
     published: Published | None
 
@@ -160,7 +160,7 @@ class Row(_Json):
     rest: float = Field(description="The weight that is not listed.")
 
 
-class Rows(_Json):
+class RowBlock(_Json):
     """Where some queries look most."""
 
     first: int = Field(description="The first of the queries.")
@@ -185,7 +185,7 @@ class Weight(_Json):
     )
 
 
-class Edges(_Json):
+class EdgeList(_Json):
     """The strongest pairs of a rectangle."""
 
     edges: list[Edge] = Field(description="Query, key, weight.")

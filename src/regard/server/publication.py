@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from regard.recording import Recording
 from regard.recording.schema import CallFacts
-from regard.server.info import ROW_BLOCK, TILE_SIZE, heads_of, info, title_of
-from regard.server.layout import (
+from regard.server.file_layout import (
     File,
     InfoFile,
     LineFile,
@@ -15,8 +14,9 @@ from regard.server.layout import (
     ThumbsFile,
     TileFile,
 )
-from regard.server.models import Call, Info, Published
-from regard.server.names import (
+from regard.server.info import ROW_BLOCK, TILE_SIZE, heads_of, info, title_of
+from regard.server.models import CallInfo, Info, Published
+from regard.server.tile_ids import (
     ALL,
     LINES,
     POOLS,
@@ -127,11 +127,11 @@ def head_files(told: Info, of: HeadName | None) -> Iterator[File]:
         yield RowsFile(of, block)
 
 
-def _levels(published: Published, call: Call) -> range:
+def _levels(published: Published, call: CallInfo) -> range:
     return range(min(call.max_zoom, published.max_zoom) + 1)
 
 
-def _lines(published: Published, of: HeadName, call: Call) -> Iterator[File]:
+def _lines(published: Published, of: HeadName, call: CallInfo) -> Iterator[File]:
     for level in _levels(published, call):
         cell = 2 ** (call.max_zoom - level)
         for line in LINES:
@@ -141,7 +141,7 @@ def _lines(published: Published, of: HeadName, call: Call) -> Iterator[File]:
                     yield LineFile(LineSetName(of, line, pool), level, x)
 
 
-def _tiles(published: Published, of: HeadName | None, call: Call) -> Iterator[File]:
+def _tiles(published: Published, of: HeadName | None, call: CallInfo) -> Iterator[File]:
     for level in _levels(published, call):
         size = TILE_SIZE * 2 ** (call.max_zoom - level)
         for y in range(_parts(call.queries, size)):

@@ -13,12 +13,12 @@ from pathlib import Path
 from regard.matrix.progress import progressing
 from regard.recording import Recording
 from regard.server.assets import ASSETS, assets
+from regard.server.file_layout import File
 from regard.server.info import recordings
-from regard.server.layout import File
+from regard.server.job_queue import one_thread_each
 from regard.server.models import Info
-from regard.server.names import POOLS
 from regard.server.publication import ALL, Publication, files_of, planned
-from regard.server.work import one_thread_each
+from regard.server.tile_ids import POOLS
 
 _LIST = "recordings.json"
 _DATA = "data"

@@ -6,8 +6,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from regard.server.assets import ASSETS
 from regard.server.cache import Answer
-from regard.server.info import recordings
-from regard.server.layout import (
+from regard.server.file_layout import (
     BINARY,
     JSON,
     InfoFile,
@@ -17,18 +16,21 @@ from regard.server.layout import (
     ThumbsFile,
     TileFile,
 )
+from regard.server.info import recordings
+from regard.server.live_files import ColumnFile, EdgesFile, SearchFile, WeightFile
 from regard.server.models import (
     Column,
-    Edges,
+    EdgeList,
     Fault,
     Info,
     Matches,
     Pieces,
     Recordings,
-    Rows,
+    RowBlock,
     Weight,
 )
-from regard.server.names import (
+from regard.server.service import Service, response, service_of
+from regard.server.tile_ids import (
     ALL,
     DIGEST_PATTERN,
     HEAD_PATTERN,
@@ -39,8 +41,6 @@ from regard.server.names import (
     LineSetName,
     TilesetName,
 )
-from regard.server.questions import ColumnFile, EdgesFile, SearchFile, WeightFile
-from regard.server.service import Service, response, service_of
 
 MOST_TOKENS = 2**31 - 1
 
@@ -190,7 +190,7 @@ async def thumbs_bin(request: Request, serving: Serving, digest: Digest, call: C
     return await serving.respond(request, digest, ThumbsFile(call))
 
 
-@data.get("/rows/{head}/{block}.json", summary="Say where queries look", responses=_json(Rows))
+@data.get("/rows/{head}/{block}.json", summary="Say where queries look", responses=_json(RowBlock))
 async def rows_json(
     request: Request,
     serving: Serving,
@@ -222,7 +222,7 @@ async def weight_json(
     return await serving.respond(request, digest, file)
 
 
-@data.get("/edges/{head}.json", summary="Find the strongest pairs", responses=_json(Edges))
+@data.get("/edges/{head}.json", summary="Find the strongest pairs", responses=_json(EdgeList))
 async def edges_json(
     request: Request,
     serving: Serving,

@@ -7,8 +7,8 @@ from fastapi import HTTPException, Request, Response
 from regard.recording import Recording
 from regard.recording.all_heads import Steps
 from regard.server.cache import DEFAULT_BYTES, Answer, Cache
-from regard.server.layout import File, FileInSteps, InfoFile
-from regard.server.work import MOST_WAITING, NUM_THREADS, Work
+from regard.server.file_layout import File, FileInSteps, InfoFile
+from regard.server.job_queue import MOST_WAITING, NUM_THREADS, JobQueue
 
 FOREVER = "max-age=31536000, immutable"
 """How long an answer may be kept that never changes."""
@@ -37,7 +37,7 @@ class Service:
         self.recordings = {recording.digest: recording for recording in recordings}
         self.private = private
         self.cache = Cache(cache_bytes)
-        self.work = Work(self.cache.put, threads, limit)
+        self.work = JobQueue(self.cache.put, threads, limit)
 
     def add(self, recording: Recording) -> None:
         """Serve a further recording."""

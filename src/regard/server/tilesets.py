@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from regard.recording import Recording
+from regard.server.file_layout import File, LineFile, TileFile
 from regard.server.info import TILE_SIZE, heads_of, title_of
-from regard.server.layout import File, LineFile, TileFile
-from regard.server.names import (
+from regard.server.packing import unpacked
+from regard.server.tile_ids import (
     LINE_PATTERN,
     LINES,
     POOLS,
     LineSetName,
     TilesetName,
 )
-from regard.server.packing import unpacked
 
 _PLACE = re.compile("0|[1-9][0-9]{0,9}")
 

@@ -18,8 +18,8 @@ from regard.patterns import Cover, Pattern
 from regard.patterns.cover import Span
 from regard.patterns.given import Given
 from regard.positions.joined import joined
-from regard.watch.caught import Caught
 from regard.watch.listeners import Listeners
+from regard.watch.raw_call import RawCall
 from regard.watch.traced import Traced
 
 Modifier = Callable[..., Any]
@@ -174,7 +174,7 @@ def _read(
     block_mask: BlockMask | None = None,
     scale: float | None = None,
     **others: Any,
-) -> Caught:
+) -> RawCall:
     """Say in our words what flex_attention was given."""
     first_query = key.shape[2] - query.shape[2]
     # With a mask, keys may be the same for all sequences.
@@ -184,7 +184,7 @@ def _read(
     if score_mod is not None:
         kind = torch.promote_types(query.dtype, torch.float32)
         changed = Modified(Traced(score_mod, query.device, kind), None, first_query)
-    return Caught(
+    return RawCall(
         kernel="flex_attention",
         query=query,
         key=key,
@@ -220,11 +220,11 @@ def _looked_on(*args: Any, **options: Any) -> Any:
     """Do what flex_attention does, and tell of it. It can see nothing but what it imports."""
     from regard.watch import flex
 
-    quiet = flex.look_away()  # pyright: ignore[reportCallIssue]
+    paused = flex.look_away()  # pyright: ignore[reportCallIssue]
     try:
         output = flex.original(*args, **options)
     finally:
-        flex.look_back(quiet)
+        flex.look_back(paused)
     flex.tell(output, args, options)  # pyright: ignore[reportCallIssue]
     return output
 
@@ -236,9 +236,9 @@ def look_away() -> ExitStack:
 
 
 @torch.compiler.disable
-def look_back(quiet: ExitStack) -> None:
+def look_back(paused: ExitStack) -> None:
     """Let everybody look again."""
-    quiet.close()
+    paused.close()
 
 
 @torch.compiler.disable
@@ -249,5 +249,5 @@ def tell(output: Any, args: Sequence[Any], options: Mapping[str, Any]) -> None:
 
 
 _listeners = Listeners(_begin)
-told = _listeners.told
+subscribe = _listeners.subscribe
 """Tell somebody of the calls of flex_attention in this thread."""

@@ -16,17 +16,17 @@ from regard.patterns import Pattern, causal, window
 from regard.patterns.narrowed import narrowed
 from regard.positions import softcap as capped
 from regard.positions.joined import joined
-from regard.watch.caught import Catcher, Caught
 from regard.watch.listeners import Listeners
+from regard.watch.raw_call import CallListener, RawCall
 
 
 @contextmanager
-def told(catcher: Catcher) -> Generator[None]:
+def subscribe(catcher: CallListener) -> Generator[None]:
     """Tell somebody of the calls of transformers' attention in this thread, if it is in use."""
     if "transformers.modeling_utils" not in sys.modules:
         yield
         return
-    with _listeners.told(catcher):
+    with _listeners.subscribe(catcher):
         yield
 
 
@@ -83,7 +83,7 @@ def _read(
     s_aux: Tensor | None = None,
     position_bias: Tensor | None = None,
     **others: Any,
-) -> Caught:
+) -> RawCall:
     """Say in our words what a module of transformers has asked for; see `regard.hf.attention`."""
     if others.get("cache") is not None:
         raise ValueError("a paged cache can't be looked into")
@@ -103,7 +103,7 @@ def _read(
     if mask is not None and mask.dim() == 2 and not isinstance(mask, PatternMask):
         # As flash attention has it: which keys are there at all.
         mask = mask[:, None, None, :].bool()
-    return Caught(
+    return RawCall(
         kernel=kernel,
         query=query,
         key=key,

@@ -10,7 +10,7 @@ import torch.overrides
 from torch.overrides import TorchFunctionMode
 
 
-def unseen() -> AbstractContextManager[Any]:
+def without_torch_function() -> AbstractContextManager[Any]:
     """Return a context in which no function mode sees what is called."""
     return torch._C.DisableTorchFunction()
 

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 
-from regard.watch.caught import Catcher
+from regard.watch.raw_call import CallListener
 
 
 class Listeners:
@@ -19,10 +19,10 @@ class Listeners:
         self._begin = begin
         self._end: Callable[[], None] | None = None
         self._lock = threading.Lock()
-        self._all: list[tuple[int, Catcher]] = []
+        self._all: list[tuple[int, CallListener]] = []
 
     @contextmanager
-    def told(self, catcher: Catcher) -> Generator[None]:
+    def subscribe(self, catcher: CallListener) -> Generator[None]:
         """Tell somebody of the calls of this thread."""
         entry = (threading.get_ident(), catcher)
         with self._lock:
@@ -39,14 +39,14 @@ class Listeners:
                     self._end()
                     self._end = None
 
-    def here(self) -> list[Catcher]:
+    def here(self) -> list[CallListener]:
         """Return who is told of the calls of this thread, the latest last."""
         thread = threading.get_ident()
         return [catcher for one, catcher in self._all if one == thread]
 
     def look_away(self) -> ExitStack:
         """Let everybody in this thread look away; return what ends that."""
-        with ExitStack() as quiet:
+        with ExitStack() as paused:
             for catcher in reversed(self.here()):
-                quiet.enter_context(catcher.quiet())
-            return quiet.pop_all()
+                paused.enter_context(catcher.paused())
+            return paused.pop_all()

@@ -14,11 +14,11 @@ from torch.overrides import TorchFunctionMode
 from regard.attention import attend, attend_with_lse
 from regard.patterns import Pattern, causal
 from regard.positions import Bias
-from regard.watch.caught import Catcher, Caught
 from regard.watch.functions import FOLLOWED
 from regard.watch.internals import modes
 from regard.watch.product import Product
-from regard.watch.softmax import WATCHED, SoftmaxTracker
+from regard.watch.raw_call import CallListener, RawCall
+from regard.watch.softmax_tracker import WATCHED, SoftmaxTracker
 
 
 def _has_torch_function(tensors: Sequence[Tensor | None]) -> bool:
@@ -45,7 +45,7 @@ class Mode(TorchFunctionMode):
         catcher: who is told.
     """
 
-    def __init__(self, catcher: Catcher) -> None:
+    def __init__(self, catcher: CallListener) -> None:
         super().__init__()
         self._catcher = catcher
         self._tracker = SoftmaxTracker(
@@ -69,7 +69,7 @@ class Mode(TorchFunctionMode):
                 return self._tracker.run(func, args, options)
             return func(*args, **options)
         # torch.compile follows this line into the function, and leaves the others out.
-        if torch.compiler.is_compiling() or not self._catcher.looks:
+        if torch.compiler.is_compiling() or not self._catcher.is_active:
             return func(*args, **options)
         return self._watched[func](func, args, options)
 
@@ -131,7 +131,7 @@ def _sdpa(
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Caught:
+) -> RawCall:
     """Say in our words what scaled_dot_product_attention was given."""
     if query.is_nested:
         raise ValueError("nested tensors can't be looked into")
@@ -142,7 +142,7 @@ def _sdpa(
     if attn_mask is not None and attn_mask.dim() == 3 and len(leading) == 0:
         # The axis before the queries is what was the batch.
         attn_mask = attn_mask[:, None]
-    return Caught(
+    return RawCall(
         kernel="sdpa",
         query=query,
         key=key,
@@ -175,10 +175,10 @@ def _attended(
     dropout: float,
     positions: int | Tensor | None,
     backend: str,
-) -> Caught:
+) -> RawCall:
     """Say what `attend` was given."""
     numbers = isinstance(bias, Tensor)
-    return Caught(
+    return RawCall(
         kernel="attend",
         query=query,
         key=key,

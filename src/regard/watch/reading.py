@@ -11,7 +11,7 @@ from math import prod
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.watch.places import Frame
+from regard.watch.module_stack import Frame
 from regard.watch.product import Product
 
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")

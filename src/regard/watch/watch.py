@@ -11,7 +11,7 @@ from torch import nn
 
 from regard.calls.call import AttentionCall
 from regard.matrix.reduction import AnyReduction, is_reduction
-from regard.watch.block import Block
+from regard.watch.context import WatchContext
 from regard.watch.options import Options
 from regard.watch.seen import Seen
 
@@ -27,7 +27,7 @@ def watch(
     check: bool = True,
     offload: str | None = None,
     values: bool = False,
-) -> Block:
+) -> WatchContext:
     """See the attention of a model while it runs, exactly, with the kernels that it has.
 
         with regard.watch(model) as seen:
@@ -72,7 +72,7 @@ def watch(
     if isinstance(where, Iterator):
         # The block may be entered again.
         where = list(where)
-    return Block(
+    return WatchContext(
         partial(
             _watching,
             model,
@@ -103,7 +103,7 @@ def _watching(
             hint = "; watch its .model"
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}{hint}")
     # Most programs that import regard watch nothing, and need not wait for what that takes.
-    from regard.watch.places import named_modules
+    from regard.watch.module_stack import named_modules
     from regard.watch.watcher import Watcher
 
     calls: list[AttentionCall] = []

@@ -32,13 +32,13 @@ from regard.watch.captured import (
     keep_bias,
     num_used_keys,
 )
-from regard.watch.caught import Caught
-from regard.watch.internals import is_backward, modes, unseen
+from regard.watch.internals import is_backward, modes, without_torch_function
 from regard.watch.masks import Masks, Sizes
 from regard.watch.mode import Mode
+from regard.watch.module_stack import Frame, ModuleStack
 from regard.watch.options import Options
-from regard.watch.places import Frame, Places
 from regard.watch.product import Product
+from regard.watch.raw_call import RawCall
 from regard.watch.reading import InParts, read_axes
 
 
@@ -62,10 +62,10 @@ class Watcher:
     def __init__(self, model: nn.Module, calls: list[AttentionCall], options: Options) -> None:
         self.cross: bool | None = None
         self._calls, self._options = calls, options
-        self._places, self._masks = Places(model, self._ended), Masks()
+        self._places, self._masks = ModuleStack(model, self._ended), Masks()
         self._latest: dict[str, Scores] = {}
         self._biases: dict[nn.Module, tuple[list[int], Bias | None]] = {}
-        self._quiet = self._num_runs = 0
+        self._num_pauses = self._num_runs = 0
         self._mode = Mode(self)
         self._compiled = any(_is_compiled(module) for module in model.modules())
         self._entered = ExitStack()
@@ -76,11 +76,11 @@ class Watcher:
                 # Compiled code has no functions left that could be seen.
                 entering.enter_context(torch.compiler.set_stance("force_eager"))
             entering.enter_context(self._places)
-            entering.enter_context(interface.told(self))
+            entering.enter_context(interface.subscribe(self))
             if "torch.nn.attention.flex_attention" in sys.modules:
                 from regard.watch import flex
 
-                entering.enter_context(flex.told(self))
+                entering.enter_context(flex.subscribe(self))
             entering.enter_context(self._mode)
             self._entered = entering.pop_all()
         return self
@@ -93,17 +93,17 @@ class Watcher:
         self._biases.clear()
 
     @property
-    def looks(self) -> bool:
+    def is_active(self) -> bool:
         # In the backward pass, a model that saves memory computes its calls a second time.
-        return not self._quiet and self._places.current is not None and not is_backward()
+        return not self._num_pauses and self._places.current is not None and not is_backward()
 
     @property
     def running(self) -> Sequence[Frame]:
         return self._places.running
 
     @contextmanager
-    def quiet(self) -> Generator[None]:
-        self._quiet += 1
+    def paused(self) -> Generator[None]:
+        self._num_pauses += 1
         # Without the mode, nothing is slower, and what was compiled without it fits.
         on_top = modes()[-1:] == [self._mode]
         if on_top:
@@ -113,15 +113,15 @@ class Watcher:
         finally:
             if on_top:
                 self._mode.__enter__()
-            self._quiet -= 1
+            self._num_pauses -= 1
 
-    def catch(self, kernel: str, module: nn.Module | None, read: Callable[[], Caught]) -> None:
+    def catch(self, kernel: str, module: nn.Module | None, read: Callable[[], RawCall]) -> None:
         site = self._site(kernel, module)
         if site is None:
             return
         # What is computed here is nothing that anybody watches.
-        with torch.no_grad(), unseen():
-            caught: Caught | None = None
+        with torch.no_grad(), without_torch_function():
+            caught: RawCall | None = None
             if self._num_runs != self._places.num_runs:
                 self._num_runs = self._places.num_runs
                 self._masks.forget()
@@ -142,7 +142,7 @@ class Watcher:
         if site is None:
             return
         frame = self.running[-1]
-        with torch.no_grad(), unseen():
+        with torch.no_grad(), without_torch_function():
             try:
                 read = read_axes(product, self.running, num_heads)
                 if frame.problem:
@@ -171,7 +171,7 @@ class Watcher:
 
     def _ended(self, frame: Frame) -> None:
         """Tell of what was not followed in a module that has ended."""
-        if not self._quiet:
+        if not self._num_pauses:
             self._mode.end(all_of_them=not self.running)
 
     def _add(self, call: AttentionCall) -> None:
@@ -183,7 +183,7 @@ class Watcher:
     def _site(self, kernel: str, module: nn.Module | None) -> _CallSite | None:
         """Return who made a call, or None if it isn't wanted."""
         module = self._places.current if module is None else module
-        name = None if module is None or not self.looks else self._places.name(module)
+        name = None if module is None or not self.is_active else self._places.name(module)
         if module is None or name is None or not self._options.wanted(name, module):
             return None
         cross = self.cross
@@ -194,7 +194,7 @@ class Watcher:
             cross = True
         return _CallSite(name, kernel, cross)
 
-    def _understood(self, site: _CallSite, caught: Caught) -> AttentionCall:
+    def _understood(self, site: _CallSite, caught: RawCall) -> AttentionCall:
         source = self._scores(site, caught)
         check = NOT_COMPARED
         if self._options.check:
@@ -218,7 +218,7 @@ class Watcher:
             ),
         )
 
-    def _scores(self, site: _CallSite, caught: Caught) -> Scores:
+    def _scores(self, site: _CallSite, caught: RawCall) -> Scores:
         """Say what a call means."""
         query, key = caught.query.detach(), caught.key.detach()
         batch, heads, queries, _ = query.shape
@@ -337,7 +337,7 @@ class Watcher:
         )
 
 
-def _as_computed(caught: Caught) -> Caught:
+def _as_computed(caught: RawCall) -> RawCall:
     """Return a call with its tensors in the type that autocast gives them."""
     query, key, value = autocasted(caught.query, caught.key, caught.value)
     return replace(caught, query=query, key=key, value=value)

@@ -8,7 +8,7 @@ import torch
 
 import regard
 from regard.calls import AttentionCall
-from regard.calls.texts import Layer, Part
+from regard.calls.texts import Layer, TextPart
 from regard.views.explain import worked_example
 from regard.views.page.page import Shown, composed
 from regard.views.page.strongest import heads_of, means_of
@@ -222,7 +222,7 @@ def test_a_long_page_is_small_and_opens(open_page: Open) -> None:
     query, key = (2 * torch.randn(1, 9, length, 64, generator=generator) for _ in range(2))
     matrix = regard.AttentionMatrix(query, key, pattern=regard.causal())
     call = AttentionCall.of(matrix, "layers.0", index=0)
-    text = Part(0, "text", [" word"] * length, list(range(length)))
+    text = TextPart(0, "text", [" word"] * length, list(range(length)))
     layer = Layer(call, "", "layer", "0", text, text)
     found = heads_of(layer, None, count=16, map_size=64)
     (mean,), average = means_of([layer], None, count=16, progress=False)

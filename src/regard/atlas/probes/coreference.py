@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from regard.atlas.probes.probe import between_words, notes_of
 from regard.atlas.tally import Tally
-from regard.atlas.window import Window
+from regard.atlas.window import TokenWindow
 from regard.matrix import Between
 
 
@@ -49,12 +49,12 @@ class Coreference:
 
     kind: ClassVar[str] = "mentions"
 
-    def groups(self, windows: Sequence[Window]) -> Between:
+    def groups(self, windows: Sequence[TokenWindow]) -> Between:
         return between_words(windows, [_heads(window) for window in windows])
 
     def score(
         self,
-        windows: Sequence[Window],
+        windows: Sequence[TokenWindow],
         found: Float[ndarray, "batch heads from to"],
         call: int,
         tally: Tally,
@@ -70,7 +70,7 @@ class Coreference:
         for name, values in hits.items():
             tally.add(name, values, call=call)
 
-    def count(self, windows: Sequence[Window], tally: Tally) -> None:
+    def count(self, windows: Sequence[TokenWindow], tally: Tally) -> None:
         counts: Counter[str] = Counter()
         for window in windows:
             forms = [form.casefold() for form in notes_of(window).forms]
@@ -84,12 +84,12 @@ class Coreference:
             tally.add(name, values)
 
 
-def _heads(window: Window) -> list[int]:
+def _heads(window: TokenWindow) -> list[int]:
     """Return the words that stand for mentions, in order, each once."""
     return sorted({mention.head for mention in notes_of(window).mentions})
 
 
-def _questions(window: Window) -> Iterator[_Question]:
+def _questions(window: TokenWindow) -> Iterator[_Question]:
     """Yield the mentions of what was mentioned before."""
     mentions, heads = notes_of(window).mentions, _heads(window)
     for mention in mentions:

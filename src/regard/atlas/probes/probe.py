@@ -8,7 +8,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from regard.atlas.tally import Tally
-from regard.atlas.window import Notes, Window
+from regard.atlas.window import Notes, TokenWindow
 from regard.matrix import Between
 
 
@@ -23,13 +23,13 @@ class Probe(Protocol):
     kind: ClassVar[str]
     """Of the windows that it looks at."""
 
-    def groups(self, windows: Sequence[Window]) -> Between:
+    def groups(self, windows: Sequence[TokenWindow]) -> Between:
         """Return what must be known of a batch of windows with equally many tokens."""
         ...
 
     def score(
         self,
-        windows: Sequence[Window],
+        windows: Sequence[TokenWindow],
         found: Float[ndarray, "batch heads from to"],
         call: int,
         tally: Tally,
@@ -44,12 +44,12 @@ class Probe(Protocol):
         """
         ...
 
-    def count(self, windows: Sequence[Window], tally: Tally) -> None:
+    def count(self, windows: Sequence[TokenWindow], tally: Tally) -> None:
         """Add to a tally what does not depend on the model: once for each window."""
         ...
 
 
-def notes_of(window: Window) -> Notes:
+def notes_of(window: TokenWindow) -> Notes:
     """Return what was noted of a window.
 
     Raises:
@@ -63,7 +63,7 @@ def notes_of(window: Window) -> Notes:
     return window.notes
 
 
-def between_words(windows: Sequence[Window], words: Sequence[Sequence[int]]) -> Between:
+def between_words(windows: Sequence[TokenWindow], words: Sequence[Sequence[int]]) -> Between:
     """Return attention from word to word, after Clark et al. 2019.
 
     It is the mean over the tokens of the word that looks, and the sum over those of the word that

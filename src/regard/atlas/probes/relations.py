@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from regard.atlas.probes.probe import between_words, notes_of
 from regard.atlas.tally import Tally
-from regard.atlas.window import Notes, Window
+from regard.atlas.window import Notes, TokenWindow
 from regard.matrix import Between
 
 REACH = 32
@@ -47,12 +47,12 @@ class Relations:
 
     kind: ClassVar[str] = "sentence"
 
-    def groups(self, windows: Sequence[Window]) -> Between:
+    def groups(self, windows: Sequence[TokenWindow]) -> Between:
         return between_words(windows, [range(len(window.words)) for window in windows])
 
     def score(
         self,
-        windows: Sequence[Window],
+        windows: Sequence[TokenWindow],
         found: Float[ndarray, "batch heads from to"],
         call: int,
         tally: Tally,
@@ -67,7 +67,7 @@ class Relations:
         for name, values in hits.items():
             tally.add(name, values, call=call)
 
-    def count(self, windows: Sequence[Window], tally: Tally) -> None:
+    def count(self, windows: Sequence[TokenWindow], tally: Tally) -> None:
         totals: Counter[str] = Counter()
         offsets: dict[str, Any] = defaultdict(int)
         for window in windows:
@@ -91,7 +91,7 @@ class Relations:
         strongest = visible.argmax(axis=2)
         return np.where(visible.max(axis=2) > 0.0, strongest, -1)
 
-    def _edges(self, window: Window) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    def _edges(self, window: TokenWindow) -> Iterator[tuple[str, NDArray[np.int64]]]:
         """Yield relations and directions, such as "obj/governor", with queries and targets."""
         pairs: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for dependent, governor, relation in _governed(notes_of(window)):

@@ -14,23 +14,23 @@ Piece = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Span:
+class HighlightSpan:
     """Characters of a text, from `start` up to but not including `end`."""
 
     start: int
     end: int
 
-    def trimmed(self, text: str) -> "Span":
+    def trimmed(self, text: str) -> "HighlightSpan":
         """Return the span within the text, without the spaces around what it marks."""
         start, end = (max(0, min(len(text), place)) for place in (self.start, self.end))
         marked = text[start:end]
         if not marked.strip():
-            return Span(start, max(start, end))
+            return HighlightSpan(start, max(start, end))
         before = len(marked) - len(marked.lstrip())
-        return Span(start + before, start + len(marked.rstrip()))
+        return HighlightSpan(start + before, start + len(marked.rstrip()))
 
 
-def pieces_of(text: str, query: Span, key: Span) -> list[Piece]:
+def pieces_of(text: str, query: HighlightSpan, key: HighlightSpan) -> list[Piece]:
     """Return a text cut where marks begin and end, and shortened far from them.
 
     Args:
@@ -56,7 +56,9 @@ def pieces_of(text: str, query: Span, key: Span) -> list[Piece]:
 
 def example_of(row: Row, head: int) -> dict[str, Any]:
     """Return an example as the report holds it."""
-    query, key = (Span(row[f"{name}_start"], row[f"{name}_end"]) for name in ("query", "key"))
+    query, key = (
+        HighlightSpan(row[f"{name}_start"], row[f"{name}_end"]) for name in ("query", "key")
+    )
     return {
         "head": head,
         "weight": float(row["weight"]),

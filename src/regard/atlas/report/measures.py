@@ -5,7 +5,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
-class Measure:
+class ReportMeasure:
     """A number for each head.
 
     Attributes:
@@ -25,72 +25,82 @@ class Measure:
 
 
 MEASURES = (
-    Measure("entropy", "entropy", "nats", "how widely a row of attention is spread: −Σ w log w"),
-    Measure(
+    ReportMeasure(
+        "entropy", "entropy", "nats", "how widely a row of attention is spread: −Σ w log w"
+    ),
+    ReportMeasure(
         "effective_keys",
         "effective keys",
         "tokens",
         "among how many tokens, equally, such a row would be spread: exp(entropy)",
         "log",
     ),
-    Measure(
+    ReportMeasure(
         "distance_mean",
         "mean distance",
         "tokens",
         "how far it looks: Σ w |key − query|",
         "log",
     ),
-    Measure("distance_p10", "near distance", "tokens", "a tenth of all attention is nearer", "log"),
-    Measure(
+    ReportMeasure(
+        "distance_p10", "near distance", "tokens", "a tenth of all attention is nearer", "log"
+    ),
+    ReportMeasure(
         "distance_p25", "quarter distance", "tokens", "a quarter of all attention is nearer", "log"
     ),
-    Measure("distance_p50", "median distance", "tokens", "half of all attention is nearer", "log"),
-    Measure(
+    ReportMeasure(
+        "distance_p50", "median distance", "tokens", "half of all attention is nearer", "log"
+    ),
+    ReportMeasure(
         "distance_p75",
         "three-quarter distance",
         "tokens",
         "three quarters of all attention are nearer",
         "log",
     ),
-    Measure(
+    ReportMeasure(
         "distance_p90", "far distance", "tokens", "nine tenths of all attention are nearer", "log"
     ),
-    Measure("previous", "previous token", "", "share of attention on the token just before"),
-    Measure("itself", "token itself", "", "share of attention on the token itself"),
-    Measure("next", "next token", "", "share of attention on the token just after"),
-    Measure("first", "first token", "", "share of attention on the first token of the window"),
-    Measure(
+    ReportMeasure("previous", "previous token", "", "share of attention on the token just before"),
+    ReportMeasure("itself", "token itself", "", "share of attention on the token itself"),
+    ReportMeasure("next", "next token", "", "share of attention on the token just after"),
+    ReportMeasure(
+        "first", "first token", "", "share of attention on the first token of the window"
+    ),
+    ReportMeasure(
         "separators", "separators", "", "share of attention on special tokens and ends of lines"
     ),
-    Measure("punctuation", "punctuation", "", "share of attention on punctuation"),
-    Measure(
+    ReportMeasure("punctuation", "punctuation", "", "share of attention on punctuation"),
+    ReportMeasure(
         "same_token",
         "same token",
         "",
         "share of attention on earlier copies of the token, over rows that have one",
     ),
-    Measure(
+    ReportMeasure(
         "induction",
         "induction",
         "",
         "share of attention on the tokens that came just after earlier copies of the token, over "
         "rows that have one",
     ),
-    Measure(
+    ReportMeasure(
         "repeats_induction",
         "induction on repeats",
         "",
         "the same on random tokens that are repeated twice, where nothing but copying helps",
     ),
-    Measure(
+    ReportMeasure(
         "sink_first",
         "first token as sink",
         "",
         "share of windows in which the first token gets more than 0.3 of each row that can see it, "
         "on average",
     ),
-    Measure("sinks", "sinks", "tokens", "how many tokens of a window are such sinks, on average"),
-    Measure(
+    ReportMeasure(
+        "sinks", "sinks", "tokens", "how many tokens of a window are such sinks, on average"
+    ),
+    ReportMeasure(
         "received_top",
         "most received",
         "",

@@ -9,7 +9,7 @@ from typing import Any
 from regard.calls.call import AttentionCall
 from regard.calls.choose import listed, one_sequence
 from regard.calls.measures import MEASURES
-from regard.calls.texts import Layer, Part, layers_of, texts_of
+from regard.calls.texts import Layer, TextPart, layers_of, texts_of
 from regard.errors import check_positive
 from regard.matrix import AttentionMatrix
 from regard.matrix.progress import progressing
@@ -133,9 +133,9 @@ class Shown:
     kept: int
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[TextPart]:
         """The texts that layers look from and at, or what they have of them, each once."""
-        parts: list[Part] = []
+        parts: list[TextPart] = []
         for part in (part for layer in self.layers for part in (layer.queries, layer.keys)):
             if part not in parts:
                 parts.append(part)
@@ -214,7 +214,7 @@ def _floor(sections: Sequence[Sequence[Strongest]], weight_bits: int, limit: int
     return _FLOORS[-1]
 
 
-def _text(part: Part) -> Mapping[str, Any]:
+def _text(part: TextPart) -> Mapping[str, Any]:
     counted = part.positions == list(range(len(part.positions)))
     return {
         "name": part.name,

@@ -7,12 +7,12 @@ from typing import Any
 
 from regard.atlas.annotated import AnnotatedDocument
 from regard.atlas.annotated_windows import mention_windows, sentence_windows
-from regard.atlas.chance import drawn
 from regard.atlas.documents import Document, documents
+from regard.atlas.stable_hash import drawn
 from regard.atlas.tally import Tally
 from regard.atlas.text_windows import repeated_windows, text_windows
 from regard.atlas.units import Shard, Unit
-from regard.atlas.window import Window, split_of
+from regard.atlas.window import TokenWindow, split_of
 
 REPEATS = Unit(url="", name="repeats", kind="repeats", number=0, size=0, stamp="")
 """A unit that is no text: random tokens, repeated."""
@@ -39,10 +39,10 @@ class Settings:
         return drawn(document, self.seed) < self.sample * 2**64
 
 
-def prepare(shard: Shard, tokenizer: Any, settings: Settings) -> tuple[list[Window], Tally]:
+def prepare(shard: Shard, tokenizer: Any, settings: Settings) -> tuple[list[TokenWindow], Tally]:
     """Return the windows of a shard, and a tally of what was read and what was left out."""
     tally = Tally()
-    windows: list[Window] = []
+    windows: list[TokenWindow] = []
     for unit in shard.units:
         if unit == REPEATS:
             windows += repeated_windows(tokenizer, settings.length, settings.seed)
@@ -62,7 +62,7 @@ def prepare(shard: Shard, tokenizer: Any, settings: Settings) -> tuple[list[Wind
 
 def _windows(
     document: Document | AnnotatedDocument, tokenizer: Any, length: int, skipped: Counter[str]
-) -> Iterator[Window]:
+) -> Iterator[TokenWindow]:
     if isinstance(document, Document):
         yield from text_windows(document, tokenizer, length)
         return

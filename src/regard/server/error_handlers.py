@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from regard.recording import RecordingError
-from regard.server.work import Busy, Gone
+from regard.server.job_queue import Busy, Gone
 
 _CLIENT_LEFT = 499
 """What web servers write down where nobody is left to read a status."""

@@ -7,7 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 
-class Extremes:
+class RangeExtrema:
     """Answer range-minimum and range-maximum queries by a table of spans of 1, 2, 4, … values.
 
     The table holds n · log₂ n numbers of each kind.

@@ -17,7 +17,7 @@ _made: OrderedDict[Hashable, Any] = OrderedDict()
 _lock = Lock()
 
 
-def remembered(pattern: Pattern, name: Hashable, make: Callable[[], Made]) -> Made:
+def cached(pattern: Pattern, name: Hashable, make: Callable[[], Made]) -> Made:
     """Return what was made from a pattern under a name, or make it.
 
     The latest 64 things are kept: with each pattern itself, so that they go when it goes, and once

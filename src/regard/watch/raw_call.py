@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from regard.patterns import Pattern
 from regard.positions import Bias
-from regard.watch.places import Frame
+from regard.watch.module_stack import Frame
 from regard.watch.product import Product
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Caught:
+class RawCall:
     """What a kernel was given and what it returned.
 
     Attributes:
@@ -52,7 +52,7 @@ class Caught:
 
 
 @runtime_checkable
-class Catcher(Protocol):
+class CallListener(Protocol):
     """Who is told of calls.
 
     Attributes:
@@ -62,15 +62,15 @@ class Catcher(Protocol):
     cross: bool | None
 
     @property
-    def looks(self) -> bool:
+    def is_active(self) -> bool:
         """Whether it wants to be told now."""
         ...
 
-    def quiet(self) -> AbstractContextManager[None]:
+    def paused(self) -> AbstractContextManager[None]:
         """Look away while something runs that is caught as a whole."""
         ...
 
-    def catch(self, kernel: str, module: nn.Module | None, read: Callable[[], Caught]) -> None:
+    def catch(self, kernel: str, module: nn.Module | None, read: Callable[[], RawCall]) -> None:
         """Take a call down.
 
         Args:

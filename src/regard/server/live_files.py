@@ -11,10 +11,10 @@ from typing import ClassVar
 import numpy as np
 
 from regard.recording import Recording
-from regard.server.layout import JSON
-from regard.server.models import Column, Edges, Matches, Media, Weight
-from regard.server.names import HeadName
+from regard.server.file_layout import JSON
+from regard.server.models import Column, EdgeList, Matches, Media, Weight
 from regard.server.packing import shortest
+from regard.server.tile_ids import HeadName
 
 NUM_COLUMN_QUERIES = 64
 """So many queries of a column are listed at most."""
@@ -87,7 +87,7 @@ class EdgesFile:
         return f"edges/{self.of}.json?{rectangle}&count={self.count}"
 
     def body(self, recording: Recording) -> bytes:
-        """Return `Edges`."""
+        """Return `EdgeList`."""
         edges, rest = recording.edges(
             self.of.call, self.of.head, self.queries, self.keys, self.count
         )
@@ -95,7 +95,7 @@ class EdgesFile:
         pairs = [
             (query, key, weight) for (query, key, _), weight in zip(edges, weights, strict=True)
         ]
-        return Edges(edges=pairs, rest=rest).to_bytes()
+        return EdgeList(edges=pairs, rest=rest).to_bytes()
 
 
 @dataclass(frozen=True)

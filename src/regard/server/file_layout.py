@@ -12,9 +12,9 @@ import numpy as np
 from regard.recording import Recording
 from regard.recording.all_heads import Steps, finished
 from regard.server.info import ROW_BLOCK, info
-from regard.server.models import Media, Pieces, Published, Row, Rows
-from regard.server.names import HeadName, LineSetName, TilesetName, name_of
+from regard.server.models import Media, Pieces, Published, Row, RowBlock
 from regard.server.packing import packed, shortest
+from regard.server.tile_ids import HeadName, LineSetName, TilesetName, name_of
 
 THUMB_SIZE = 32
 NUM_ROW_KEYS = 64
@@ -177,7 +177,7 @@ class RowsFile:
         return f"rows/{name_of(self.of)}/{self.block}.json"
 
     def body(self, recording: Recording) -> bytes:
-        """Return `Rows`."""
+        """Return `RowBlock`."""
         return finished(self.steps(recording))
 
     def steps(self, recording: Recording) -> Steps[bytes]:
@@ -200,4 +200,4 @@ class RowsFile:
             Row(keys=keys[weights > 0].tolist(), weights=shortest(weights[weights > 0]), rest=rest)
             for keys, weights, rest in zip(*found, strict=True)
         ]
-        return Rows(first=first, rows=rows).to_bytes()
+        return RowBlock(first=first, rows=rows).to_bytes()

@@ -13,7 +13,7 @@ _NOT_ENTERED = (
 )
 
 
-class Block(AbstractContextManager[Seen, bool | None]):
+class WatchContext(AbstractContextManager[Seen, bool | None]):
     """A block in which a model is watched, for `with`; each time it is entered it sees anew.
 
     Whoever forgets the `with` and takes it for what was seen is told so.

@@ -79,7 +79,7 @@ class _Job:
         return self.result.get_loop().time() - self.since > LONG
 
 
-class Work:
+class JobQueue:
     """A bounded queue in front of a few threads: newest first, and each thing once.
 
     All but the computations happens in the thread of one event loop.

@@ -27,7 +27,7 @@ from regard.watch.functions import (
     SHAPES,
     SUMS,
 )
-from regard.watch.places import Frame
+from regard.watch.module_stack import Frame
 from regard.watch.product import PRODUCTS, Product, operands, probe_of, read_product, read_sum
 
 WATCHED = BEGINS | PRODUCTS

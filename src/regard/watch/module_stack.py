@@ -38,7 +38,7 @@ class Frame:
         return [one for one in flat if isinstance(one, Tensor)]
 
 
-class Places(AbstractContextManager["Places"]):
+class ModuleStack(AbstractContextManager["ModuleStack"]):
     """Knows which module of a model is running in the thread that watches.
 
     Args:
@@ -57,7 +57,7 @@ class Places(AbstractContextManager["Places"]):
         self._thread = threading.get_ident()
         self._hooks = ExitStack()
 
-    def __enter__(self) -> "Places":
+    def __enter__(self) -> "ModuleStack":
         for module in self._names:
             if not _is_part(module):
                 before = module.register_forward_pre_hook(

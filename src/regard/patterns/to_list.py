@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 
-def listed(tensor: Tensor) -> list[Any]:
+def to_list(tensor: Tensor) -> list[Any]:
     """Return the numbers of a tensor, also under a transform of `torch.func`.
 
     There `tolist` of torch 2.9 fails, and single numbers can be had.
     """
     if not torch._C._are_functorch_transforms_active():
         return tensor.tolist()
-    return [listed(part) if part.dim() else part.item() for part in tensor.unbind()]
+    return [to_list(part) if part.dim() else part.item() for part in tensor.unbind()]

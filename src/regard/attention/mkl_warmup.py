@@ -6,7 +6,7 @@ import torch
 
 
 @cache
-def settle() -> None:
+def warm_up_mkl() -> None:
     """See to it that PyTorch's exponential and logarithm are exact on the CPU.
 
     The MKL that PyTorch 2.x brings along chooses a kernel for a function when it is called first.
