@@ -17,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import regard
 from benchmarks._measure import Figure, interleaved, run_parts
-from regard.patterns import Pattern, given
+from regard.patterns import Pattern, from_mask
 
 HEADS, DIM = 8, 64
 ROUNDS = 15
@@ -58,7 +58,7 @@ def fresh() -> Iterator[Figure]:
     mask = torch.rand(1_024, 1_024, generator=_seeded()) < 0.3
     yield _beside_a_mask("400,000 edges, new each time", lambda: regard.neighbours(edges), 2_048)
     yield _beside_a_mask("20,000 edges, new each time", lambda: regard.neighbours(few), 2_048)
-    yield _beside_a_mask("a mask of 1,024², new each time", lambda: given(mask), 1_024)
+    yield _beside_a_mask("a mask of 1,024², new each time", lambda: from_mask(mask), 1_024)
 
 
 def steps() -> Iterator[Figure]:

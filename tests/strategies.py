@@ -13,7 +13,7 @@ from regard.patterns import (
     columns,
     documents,
     everyone,
-    given,
+    from_mask,
     global_at,
     neighbours,
     padding,
@@ -80,7 +80,7 @@ def leaves(
     if not anywhere:
         kinds += [
             (documents, (document_ids(num_positions),)),
-            (given, (masks(num_positions),)),
+            (from_mask, (masks(num_positions),)),
         ]
     if batch is not None:
         lengths = st.lists(st.integers(0, num_positions), min_size=batch, max_size=batch)
@@ -92,7 +92,7 @@ def leaves(
     if batch is not None and not anywhere:
         kinds += [
             (documents, (_stacked(document_ids(num_positions), batch),)),
-            (given, (_stacked(masks(num_positions), batch),)),
+            (from_mask, (_stacked(masks(num_positions), batch),)),
         ]
     build, arguments = draw(st.sampled_from(kinds))
     return _undisturbed(build, *(draw(argument) for argument in arguments))

@@ -77,7 +77,7 @@ print("average_attn_weights:", torch.allclose(matrix.dense().mean(dim=1), mean, 
 # --8<-- [start:masks]
 mask = torch.rand(7, 7) < 0.5  # in the sense of nn.MultiheadAttention: True may not look
 mask.fill_diagonal_(False)
-pattern = regard.patterns.given(~mask)  # in ours: True may look
+pattern = regard.patterns.from_mask(~mask)  # in ours: True may look
 
 free = MultiHeadAttention(32, num_heads=4).eval()
 free.load_state_dict(theirs.state_dict())

@@ -14,7 +14,7 @@ from regard import positions
 from regard.patterns import Pattern
 from regard.positions import Bias, Relative
 from regard.positions.alibi import Alibi
-from regard.positions.given import Given
+from regard.positions.from_tensor import FromTensor
 from tests.strategies import patterns, query_positions
 
 LENGTHS = (1, 2, 7, 31, 37, 67, 97, 131)
@@ -76,8 +76,8 @@ def _moved(bias: Bias | Tensor | None, device: str) -> Bias | Tensor | None:
             return bias.to(device)
         case Relative() | Alibi():
             return deepcopy(bias).to(device)
-        case Given(values, first_query):
-            return Given(values.to(device), first_query)
+        case FromTensor(values, first_query):
+            return FromTensor(values.to(device), first_query)
         case _:
             return bias
 
@@ -174,7 +174,7 @@ def biases(
         values[:, :, rows // 2] = -torch.inf
     values = values.to(dtype).requires_grad_(draw(strategies.booleans()))
     if isinstance(case.where, Tensor):
-        return positions.given(values, first_query=first)
+        return positions.from_tensor(values, first_query=first)
     return values
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 import regard
 from regard import attend, causal, documents, global_at, neighbours, padding
 from regard import positions as positions_module
-from regard.patterns import given
+from regard.patterns import from_mask
 from regard.positions import Relative, alibi
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -153,8 +153,7 @@ def test_positions_of_the_wrong_kind(positions: Any) -> None:
 def test_a_mask_is_no_pattern(dtype: torch.dtype) -> None:
     assert refusal(pattern=torch.ones(5, 7, dtype=dtype), error=TypeError) == (
         "pattern must be a Pattern such as causal() or window(before=128), got a tensor of "
-        f"{dtype} and shape [5, 7]; pass regard.patterns.given(mask) with a boolean mask, where "
-        "True means may look"
+        f"{dtype} and shape [5, 7]; pass regard.patterns.from_mask(mask), where True means may look"
     )
 
 
@@ -200,8 +199,8 @@ def test_other_things_are_no_pattern(pattern: Any, got: str) -> None:
             "neighbours: edges must name positions below the number of keys (7), got 9",
         ),
         (
-            given(torch.ones(7, 8, dtype=torch.bool)),
-            "given: mask must have one column per key (7), got 8",
+            from_mask(torch.ones(7, 8, dtype=torch.bool)),
+            "from_mask: mask must have one column per key (7), got 8",
         ),
     ],
 )
@@ -260,7 +259,7 @@ def test_a_bias_of_the_wrong_kind(bias: Any) -> None:
 def test_a_bias_that_is_not_floating(dtype: torch.dtype) -> None:
     assert refusal(bias=torch.ones(1, 1, 5, 7, dtype=dtype)) == (
         f"bias must be a floating-point tensor, got {dtype}; for a mask of who may look at whom, "
-        "pass pattern=regard.patterns.given(mask)"
+        "pass pattern=regard.patterns.from_mask(mask)"
     )
 
 
@@ -273,7 +272,7 @@ def test_a_bias_on_another_device(bias: Any) -> None:
 def test_a_tensor_bias_needs_queries_one_after_the_other() -> None:
     assert refusal(bias=torch.zeros(1, 1, 5, 7), positions=torch.tensor([0, 2, 4, 6, 1])) == (
         "bias can be a tensor only if the queries stand one after the other; "
-        "otherwise pass regard.positions.given(values), which is looked up by position"
+        "otherwise pass regard.positions.from_tensor(values), which is looked up by position"
     )
 
 
@@ -282,18 +281,18 @@ def test_a_bias_without_a_row_for_a_query(first: int) -> None:
     """A bias is looked up by position, and a position without a row must not read another's."""
     bias = positions_module.given(torch.zeros(1, 1, 7, 7))
     assert refusal(bias=bias, positions=first) == (
-        f"given: values has rows for positions 0 to 6, got queries at {first} to {first + 4}"
+        f"from_tensor: values has rows for positions 0 to 6, got queries at {first} to {first + 4}"
     )
     scattered = torch.tensor([3, first + 4, 2, first, 3])
     assert refusal(bias=bias, positions=scattered) == (
-        f"given: values has rows for positions 0 to 6, got queries at "
+        f"from_tensor: values has rows for positions 0 to 6, got queries at "
         f"{min(first, 2)} to {max(first + 4, 3)}"
     )
 
 
 def test_a_bias_without_a_column_for_a_key() -> None:
     assert refusal(bias=positions_module.given(torch.zeros(1, 1, 7, 6))) == (
-        "given: values must have a column for each of 7 keys, got 6"
+        "from_tensor: values must have a column for each of 7 keys, got 6"
     )
 
 

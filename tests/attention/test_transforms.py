@@ -11,7 +11,7 @@ from torch.func import grad, hessian, jacrev, vmap
 import regard
 from regard import attend, attend_with_lse, causal, documents, global_at, neighbours, window
 from regard.matrix import Entropy
-from regard.patterns import columns, given, padding, prefix, strided
+from regard.patterns import columns, from_mask, padding, prefix, strided
 from regard.positions import Relative, alibi, softcap
 
 pytestmark = pytest.mark.usefixtures("one_thread", "unchecked")
@@ -70,7 +70,7 @@ class TestTransforms:
     @pytest.mark.parametrize("lse", [False, True])
     def test_a_gradient_for_each_entry(self, lse: bool, axes: tuple[Any, ...], bias: Any) -> None:
         each = inputs(3, 1, 2, 67, 8)
-        given = [
+        from_mask = [
             x[0] if axis is None else x.movedim(0, axis) for x, axis in zip(each, axes, strict=True)
         ]
 
@@ -79,7 +79,7 @@ class TestTransforms:
                 output, sums = attend_with_lse(*x, pattern=NEAR, bias=bias, backend=backend)
                 return output.square().sum() + (sums.square().sum() if lse else 0.0)
 
-            return vmap(grad(total, argnums=(0, 1, 2)), in_dims=axes)(*given)
+            return vmap(grad(total, argnums=(0, 1, 2)), in_dims=axes)(*from_mask)
 
         for found, expected in zip(mapped("blocks"), mapped("reference"), strict=True):
             torch.testing.assert_close(found, expected)
@@ -133,10 +133,10 @@ class TestTransforms:
         "options",
         [
             {"pattern": padding([60, 67])},
-            {"pattern": given(torch.ones(2, 67, 67, dtype=torch.bool).tril())},
+            {"pattern": from_mask(torch.ones(2, 67, 67, dtype=torch.bool).tril())},
             {"bias": torch.zeros(2, 1, 67, 67, dtype=torch.float64)},
         ],
-        ids=["padding", "given", "bias"],
+        ids=["padding", "from_mask", "bias"],
     )
     def test_entries_for_each_sequence_are_refused(self, options: dict[str, Any]) -> None:
         each = inputs(3, 2, 2, 67, 8)
@@ -161,7 +161,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "padding": lambda: padding([300]),
     "left": lambda: causal() & padding(starts=[100]),
     "neighbours": lambda: neighbours([(n, n // 2) for n in range(LENGTH)]),
-    "mask": lambda: given(torch.ones(LENGTH, LENGTH, dtype=torch.bool, device="cpu").tril()),
+    "mask": lambda: from_mask(torch.ones(LENGTH, LENGTH, dtype=torch.bool, device="cpu").tril()),
 }
 
 

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 import regard
 from regard.layers import MultiHeadAttention
 from regard.patterns import causal
-from regard.positions import Bias, Relative, Rotary, alibi, softcap
-from regard.positions import given as given_bias
+from regard.positions import Bias, Relative, Rotary, alibi, from_tensor, softcap
 from tests.elsewhere import Elsewhere
 from tests.layers.multi_head import (
     BATCH,
@@ -150,7 +149,7 @@ def test_relative_and_the_gradient_of_its_table() -> None:
 
 def test_a_bias_that_is_given_and_learned() -> None:
     values = nn.Parameter(normal(1, 3, QUERIES, KEYS, seed=5))
-    layer = layer_of(context_dim=CONTEXT_DIM, bias=given_bias(values, first_query=KEYS - QUERIES))
+    layer = layer_of(context_dim=CONTEXT_DIM, bias=from_tensor(values, first_query=KEYS - QUERIES))
     x, context = (
         normal(BATCH, QUERIES, MODEL_DIM, seed=1),
         normal(BATCH, KEYS, CONTEXT_DIM, seed=2),

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from regard.layers import KeyValueCache, MultiHeadAttention
 from regard.patterns import causal, window
-from regard.positions import Relative, Rotary, alibi, softcap
-from regard.positions import given as given_bias
+from regard.positions import Relative, Rotary, alibi, from_tensor, softcap
 from tests.layers.laws import assert_copies, assert_learns, in_every_way
 from tests.layers.multi_head import BATCH, KEYS, MODEL_DIM, QUERIES, layer_of
 from tests.layers.rounding import normal, shuffle
@@ -114,7 +113,7 @@ def test_a_context_goes_with_neither_cache_nor_rotary() -> None:
         ({"bias": alibi(3)}, "(bias): Alibi("),
         ({"bias": Relative(3)}, "(bias): Relative(num_heads=3"),
         ({"bias": softcap(5.0)}, "num_heads=3"),
-        ({"bias": given_bias(torch.zeros(1, 1, 2, 2))}, "num_heads=3"),
+        ({"bias": from_tensor(torch.zeros(1, 1, 2, 2))}, "num_heads=3"),
         ({"rotary": Rotary(4)}, "(rotary): Rotary(dim=4"),
     ],
     ids=str,

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.layers import MultiHeadAttention
-from regard.patterns import Pattern, causal, given, padding
-from regard.positions import Bias
-from regard.positions import given as given_bias
+from regard.patterns import Pattern, causal, from_mask, padding
+from regard.positions import Bias, from_tensor
 from tests.layers.rounding import assert_close, normal, shuffle, with_gradients
 
 BATCH, HEADS, HEAD_DIM, QUERIES, KEYS, CONTEXT_DIM = 2, 3, 5, 7, 11, 13
@@ -46,7 +45,7 @@ def boolean_mask(num_queries: int, num_keys: int) -> Mask:
     hidden = torch.rand(num_queries, num_keys, generator=chance()) < 0.5
     # PyTorch has no answer for a query that may look at nothing.
     hidden[torch.arange(num_queries), torch.arange(num_queries) % num_keys] = False
-    return Mask({"attn_mask": hidden}, given(~hidden))
+    return Mask({"attn_mask": hidden}, from_mask(~hidden))
 
 
 def right_padding(num_queries: int, num_keys: int) -> Mask:
@@ -76,20 +75,20 @@ def causal_and_padding(num_queries: int, num_keys: int) -> Mask:
 
 def added(num_queries: int, num_keys: int) -> Mask:
     values = normal(num_queries, num_keys, seed=5)
-    bias = given_bias(values[None, None], first_query=num_keys - num_queries)
+    bias = from_tensor(values[None, None], first_query=num_keys - num_queries)
     return Mask({"attn_mask": values}, bias=bias)
 
 
 def added_for_each_head(num_queries: int, num_keys: int) -> Mask:
     values = normal(BATCH, HEADS, num_queries, num_keys, seed=5)
-    bias = given_bias(values, first_query=num_keys - num_queries)
+    bias = from_tensor(values, first_query=num_keys - num_queries)
     return Mask({"attn_mask": values.flatten(0, 1)}, bias=bias)
 
 
 def added_infinity(num_queries: int, num_keys: int) -> Mask:
     values = normal(num_queries, num_keys, seed=5)
     values[:, 2] = -torch.inf
-    bias = given_bias(values[None, None], first_query=num_keys - num_queries)
+    bias = from_tensor(values[None, None], first_query=num_keys - num_queries)
     return Mask({"attn_mask": values}, bias=bias)
 
 

@@ -9,7 +9,7 @@ from regard.patterns import Cover, causal, documents, neighbours, padding
 from regard.patterns.causal import Causal
 from regard.patterns.columns import Columns
 from regard.patterns.cover import Span
-from regard.patterns.given import Given
+from regard.patterns.from_mask import FromMask
 from regard.patterns.global_at import GlobalAt
 from regard.patterns.neighbours import Neighbours
 from regard.patterns.padding import Padding
@@ -104,7 +104,7 @@ def test_queries_may_stand_outside_of_the_keys(num_positions: int, data: st.Data
 def test_leaves_that_know_the_whole_truth(
     num_positions: int, batch: int | None, negated: bool, data: st.DataObject
 ) -> None:
-    kinds = (Everyone, Causal, Window, Strided, Columns, Prefix, GlobalAt, Padding, Given)
+    kinds = (Everyone, Causal, Window, Strided, Columns, Prefix, GlobalAt, Padding, FromMask)
     leaf = data.draw(leaves(num_positions, batch).filter(lambda leaf: isinstance(leaf, kinds)))
     pattern = ~leaf if negated else leaf
     for _ in range(5):

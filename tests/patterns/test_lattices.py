@@ -11,13 +11,13 @@ from regard.patterns import (
     columns,
     documents,
     everyone,
+    from_mask,
     global_at,
     padding,
     prefix,
     strided,
     window,
 )
-from regard.patterns import given as given_mask
 from regard.patterns.parts import parts
 from regard.patterns.pattern import Lattice
 from tests.strategies import leaves, patterns, query_positions
@@ -91,7 +91,7 @@ def test_rows_of_scattered_queries_must_be_gathered() -> None:
         prefix(3),
         documents([0, 1, 1]),
         padding([2, 3]),
-        given_mask(torch.eye(3).bool()),
+        from_mask(torch.eye(3).bool()),
         causal() & columns(every=2),
         ~columns(every=2),
     ],

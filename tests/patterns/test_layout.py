@@ -14,6 +14,7 @@ from regard.patterns import (
     columns,
     documents,
     everyone,
+    from_mask,
     global_at,
     layout,
     neighbours,
@@ -22,7 +23,6 @@ from regard.patterns import (
     strided,
     window,
 )
-from regard.patterns import given as given_mask
 from regard.patterns.strips import WRITTEN_PAIRS, Strip
 from tests.strategies import patterns, query_positions
 
@@ -139,7 +139,7 @@ def test_blocks_that_skip_keys(needed: list[int], full: bool, repeats: int, cut:
         mask &= torch.rand(mask.shape, generator=torch.Generator().manual_seed(cut)) < 0.9
     mask = mask[: 384 - cut, : 384 - cut]
     positions = torch.arange(mask.shape[1] - mask.shape[0], mask.shape[1])
-    assert_fits(given_mask(mask), positions, mask.shape[1], 32, None)
+    assert_fits(from_mask(mask), positions, mask.shape[1], 32, None)
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ def test_large_blocks_at_changing_distances(places: list[int]) -> None:
     tiles = torch.nn.functional.one_hot(torch.tensor(places), 12).bool()
     mask = tiles.repeat_interleave(256, 0).repeat_interleave(32, 1)
     positions = torch.arange(384 - len(mask), 384)
-    assert_fits(given_mask(mask), positions, 384, 256, None)
+    assert_fits(from_mask(mask), positions, 384, 256, None)
     # Strips are cut such that all of them can be read in place.
-    strips = layout(given_mask(mask), positions, 384, block=256).strips
+    strips = layout(from_mask(mask), positions, 384, block=256).strips
     assert all(strip.queries.pitch is not None for strip in strips)
 
 

@@ -11,7 +11,7 @@ from regard.patterns import (
     columns,
     documents,
     everyone,
-    given,
+    from_mask,
     global_at,
     neighbours,
     padding,
@@ -42,8 +42,8 @@ PLACED: list[tuple[Pattern, Predicate]] = [
         lambda b, i, j: (SORTED, SHUFFLED)[b][i] == (SORTED, SHUFFLED)[b][j],
     ),
     (documents([SHUFFLED]), lambda b, i, j: SHUFFLED[i] == SHUFFLED[j]),
-    (given(MASK[0]), lambda b, i, j: bool(MASK[0][i][j])),
-    (given(MASK), lambda b, i, j: bool(MASK[b][i][j])),
+    (from_mask(MASK[0]), lambda b, i, j: bool(MASK[0][i][j])),
+    (from_mask(MASK), lambda b, i, j: bool(MASK[b][i][j])),
 ]
 
 # In these, queries may stand anywhere.
@@ -142,14 +142,14 @@ def test_a_drawing_is_square_if_no_keys_are_named() -> None:
 @pytest.mark.parametrize("num_rows", [1, 4])
 def test_the_last_row_of_a_given_mask_stands_at_the_last_key(num_rows: int) -> None:
     rows = MASK[0, :num_rows]
-    allowed = given(rows).allows(range(KEYS - num_rows, KEYS), range(KEYS))
+    allowed = from_mask(rows).allows(range(KEYS - num_rows, KEYS), range(KEYS))
     assert torch.equal(allowed, rows)
 
 
 def test_what_was_handed_over_may_change_afterwards() -> None:
     ids, lengths, mask = torch.tensor([0, 0, 1]), torch.tensor([3, 3]), torch.ones(3, 3).bool()
     edges, starts = torch.tensor([[0, 1]]), torch.tensor([1, 2])
-    kept = [documents(ids), padding(lengths), given(mask), neighbours(edges)]
+    kept = [documents(ids), padding(lengths), from_mask(mask), neighbours(edges)]
     kept += [padding(starts=starts), padding(torch.tensor([1, 1]), starts=starts)]
     before = [pattern.allows(range(3), range(3)) for pattern in kept]
     for tensor in (ids, lengths, mask, edges, starts):
@@ -169,9 +169,9 @@ def test_what_was_handed_over_may_change_afterwards() -> None:
         (documents(SORTED), None),
         (documents([SORTED, SHUFFLED]), 2),
         (documents([SORTED]), 1),
-        (given(MASK[0]), None),
-        (given(MASK), 2),
-        (given(MASK[:1]), 1),
+        (from_mask(MASK[0]), None),
+        (from_mask(MASK), 2),
+        (from_mask(MASK[:1]), 1),
     ],
     ids=name,
 )
@@ -200,9 +200,9 @@ def test_batch_size(pattern: Pattern, batch_size: int | None) -> None:
         (padding(starts=[0]), "padding(starts=[0])"),
         (prefix(5), "prefix(5)"),
         (neighbours(EDGES), "neighbours(7 edges)"),
-        (given(MASK[0]), "given(13 × 13)"),
-        (given(MASK), "given(2 × 13 × 13)"),
-        (given(MASK[0, :2]), "given(2 × 13)"),
+        (from_mask(MASK[0]), "from_mask(13 × 13)"),
+        (from_mask(MASK), "from_mask(2 × 13 × 13)"),
+        (from_mask(MASK[0, :2]), "from_mask(2 × 13)"),
         (causal() & prefix(2), "causal() & prefix(2)"),
         (causal() | prefix(2), "causal() | prefix(2)"),
         (~causal(), "~causal()"),

@@ -8,7 +8,7 @@ from regard.patterns import (
     causal,
     columns,
     documents,
-    given,
+    from_mask,
     global_at,
     layout,
     neighbours,
@@ -142,9 +142,11 @@ def test_negative_edges_of_neighbours() -> None:
     ],
 )
 def test_masks_of_given(mask: torch.Tensor, actual: str) -> None:
-    rule = r"given: mask must be a boolean tensor, \[queries, keys\] or \[batch, queries, keys\]"
+    rule = (
+        r"from_mask: mask must be a boolean tensor, \[queries, keys\] or \[batch, queries, keys\]"
+    )
     with pytest.raises(ValueError, match=f"{rule} and not empty, got {actual}$"):
-        given(mask)
+        from_mask(mask)
 
 
 @pytest.mark.parametrize(
@@ -191,20 +193,20 @@ def test_masks_of_given(mask: torch.Tensor, actual: str) -> None:
             r"neighbours: edges must name positions below the number of keys \(7\), got 7$",
         ),
         (
-            given(ones(2, 3, 5)), 3, range(2, 5), 5,
-            r"given: mask must have one entry per sequence, got 2 for a batch of 3$",
+            from_mask(ones(2, 3, 5)), 3, range(2, 5), 5,
+            r"from_mask: mask must have one entry per sequence, got 2 for a batch of 3$",
         ),
         (
-            given(ones(3, 5)), 2, range(4, 7), 7,
-            r"given: mask must have one column per key \(7\), got 5$",
+            from_mask(ones(3, 5)), 2, range(4, 7), 7,
+            r"from_mask: mask must have one column per key \(7\), got 5$",
         ),
         (
-            given(ones(3, 5)), 2, range(1, 5), 5,
-            r"given: mask has rows for positions 2 to 4, got queries at 1 to 4$",
+            from_mask(ones(3, 5)), 2, range(1, 5), 5,
+            r"from_mask: mask has rows for positions 2 to 4, got queries at 1 to 4$",
         ),
         (
-            given(ones(3, 5)), 2, range(3, 6), 5,
-            r"given: mask has rows for positions 2 to 4, got queries at 3 to 5$",
+            from_mask(ones(3, 5)), 2, range(3, 6), 5,
+            r"from_mask: mask has rows for positions 2 to 4, got queries at 3 to 5$",
         ),
     ],
 )  # fmt: skip
@@ -224,8 +226,8 @@ def test_check(pattern: Pattern, batch: int, queries: range, num_keys: int, mess
         padding(starts=[0, 7]),
         global_at([2]),
         neighbours([(0, 2), (2, 0)]),
-        given(ones(1, 3)),
-        given(ones(2, 3, 3)),
+        from_mask(ones(1, 3)),
+        from_mask(ones(2, 3, 3)),
         window(before=100, after=100),
         strided(100) & ~columns(every=100) | prefix(100),
     ],
@@ -291,7 +293,7 @@ def test_known_positions_only() -> None:
     with pytest.raises(ValueError, match=r"every query must stand at one of the 3 keys .* -1 to 2"):
         three.draw(4, 3)
     with pytest.raises(ValueError, match=r"rows for positions 1 to 2, got queries at 0 to 0"):
-        given(ones(2, 3)).allows([0], [0, 1, 2])
+        from_mask(ones(2, 3)).allows([0], [0, 1, 2])
 
 
 def test_batches_that_differ_are_not_combined() -> None:

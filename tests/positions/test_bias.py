@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
-from regard.positions import Bias, Relative, alibi, given, softcap
+from regard.positions import Bias, Relative, alibi, from_tensor, softcap
 
 BATCH, HEADS, QUERIES, KEYS = 2, 3, 5, 7
 
@@ -22,8 +22,8 @@ def every_bias() -> dict[str, Bias]:
         "alibi": alibi(HEADS),
         "relative": relative(),
         "softcap": softcap(1.5),
-        "given": given(torch.randn(BATCH, HEADS, QUERIES, KEYS)),
-        "given to all": given(torch.randn(1, 1, QUERIES, KEYS)),
+        "from_tensor": from_tensor(torch.randn(BATCH, HEADS, QUERIES, KEYS)),
+        "given to all": from_tensor(torch.randn(1, 1, QUERIES, KEYS)),
     }
 
 

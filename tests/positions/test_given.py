@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from regard.positions import given
+from regard.positions import from_tensor
 
 
 @pytest.mark.parametrize("batch", [1, 2])
@@ -10,7 +10,7 @@ def test_values_are_looked_up_by_position(batch: int, heads: int) -> None:
     length, first_query, queries, first_key, keys = 13, 6, 5, 2, 7
     values = torch.randn(batch, heads, length, length, dtype=torch.float64)
     scores = torch.randn(2, 3, queries, keys, dtype=torch.float64)
-    adjusted = given(values).adjust(
+    adjusted = from_tensor(values).adjust(
         scores,
         torch.arange(2)[:, None, None, None],
         torch.arange(3)[:, None, None],
@@ -26,8 +26,8 @@ def test_values_are_looked_up_by_position(batch: int, heads: int) -> None:
 
 
 def test_one_head_serves_all() -> None:
-    assert given(torch.zeros(2, 1, 5, 7)).num_heads is None
-    assert given(torch.zeros(1, 3, 5, 7)).num_heads == 3
+    assert from_tensor(torch.zeros(2, 1, 5, 7)).num_heads is None
+    assert from_tensor(torch.zeros(1, 3, 5, 7)).num_heads == 3
 
 
 def test_gradient_flows_to_values() -> None:
@@ -40,7 +40,7 @@ def test_gradient_flows_to_values() -> None:
         torch.arange(5),
     )
     assert torch.autograd.gradcheck(
-        lambda values, scores: given(values).adjust(scores, *places), (values, scores)
+        lambda values, scores: from_tensor(values).adjust(scores, *places), (values, scores)
     )
 
 
@@ -48,7 +48,7 @@ def test_gradient_counts_the_pairs_that_read_a_value() -> None:
     values = torch.zeros(1, 1, 3, 5, requires_grad=True)
     batch, head = torch.arange(2)[:, None, None, None], torch.tensor(0)
     query, key = torch.tensor(2), torch.tensor([1, 4])
-    given(values).adjust(torch.zeros(2, 1, 1, 2), batch, head, query, key).sum().backward()
+    from_tensor(values).adjust(torch.zeros(2, 1, 1, 2), batch, head, query, key).sum().backward()
     expected = torch.zeros(1, 1, 3, 5)
     expected[0, 0, 2, [1, 4]] = 2.0
     assert values.grad is not None
@@ -58,16 +58,18 @@ def test_gradient_counts_the_pairs_that_read_a_value() -> None:
 def test_a_position_past_the_values_is_an_error() -> None:
     zero = torch.tensor(0)
     with pytest.raises(IndexError, match="out of bounds"):
-        given(torch.zeros(1, 1, 3, 5)).adjust(torch.zeros(1), zero, zero, torch.tensor([3]), zero)
+        from_tensor(torch.zeros(1, 1, 3, 5)).adjust(
+            torch.zeros(1), zero, zero, torch.tensor([3]), zero
+        )
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_other_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"values must have the four dimensions .* \[5, 7\]"):
-        given(torch.zeros(5, 7))
+        from_tensor(torch.zeros(5, 7))
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_masks_are_refused() -> None:
     with pytest.raises(ValueError, match=r"values must be floating, got torch\.bool; .* pattern"):
-        given(torch.ones(1, 1, 5, 7, dtype=torch.bool))
+        from_tensor(torch.ones(1, 1, 5, 7, dtype=torch.bool))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import regard
-from regard.positions import alibi, given, softcap
+from regard.positions import alibi, from_tensor, softcap
 from regard.positions.joined import joined
 
 QUERY, KEY, VALUE = (
@@ -15,7 +15,7 @@ NUMBERS = torch.randn(2, 1, 7, 7, generator=torch.Generator().manual_seed(9), dt
 
 
 def test_the_second_changes_what_the_first_made() -> None:
-    bias = joined(softcap(2.0), given(NUMBERS))
+    bias = joined(softcap(2.0), from_tensor(NUMBERS))
     scores = QUERY @ KEY.mT / 5**0.5
     expected = torch.softmax(2 * torch.tanh(scores / 2) + NUMBERS, dim=-1)
     found = regard.AttentionMatrix(QUERY, KEY, bias=bias).dense()
@@ -24,13 +24,17 @@ def test_the_second_changes_what_the_first_made() -> None:
 
 
 def test_order_matters() -> None:
-    one = regard.AttentionMatrix(QUERY, KEY, bias=joined(softcap(2.0), given(NUMBERS))).dense()
-    other = regard.AttentionMatrix(QUERY, KEY, bias=joined(given(NUMBERS), softcap(2.0))).dense()
+    one = regard.AttentionMatrix(
+        QUERY, KEY, bias=joined(softcap(2.0), from_tensor(NUMBERS))
+    ).dense()
+    other = regard.AttentionMatrix(
+        QUERY, KEY, bias=joined(from_tensor(NUMBERS), softcap(2.0))
+    ).dense()
     assert (one - other).abs().max() > 0.01
 
 
 def test_facts_are_those_of_both() -> None:
-    both = joined(alibi(3), given(NUMBERS))
+    both = joined(alibi(3), from_tensor(NUMBERS))
     assert both is not None
     assert (both.additive, both.relative) == (True, False)
     assert (both.batch_size, both.num_heads) == (2, 3)

@@ -18,9 +18,8 @@ from regard import (
     strided,
     window,
 )
-from regard.patterns import Pattern, given
-from regard.positions import Relative, alibi, softcap
-from regard.positions import given as given_bias
+from regard.patterns import Pattern, from_mask
+from regard.positions import Relative, alibi, from_tensor, softcap
 from regard.positions.joined import joined
 from regard.recording.bias_data import bias_as_data, bias_from_data
 from regard.recording.errors import RecordingError
@@ -52,7 +51,7 @@ PATTERNS = {
     "global_at": global_at([2, 11]),
     "neighbours": neighbours([(0, 3), (5, 1), (9, 9), (19, 0)]),
     "documents": documents([0] * 8 + [1] * 12),
-    "given": given(torch.rand(20, 20, generator=torch.manual_seed(1)) > 0.5),
+    "from_mask": from_mask(torch.rand(20, 20, generator=torch.manual_seed(1)) > 0.5),
     "combined": causal() & (window(before=2) | ~columns(every=3)) | global_at([4]),
 }
 
@@ -71,7 +70,7 @@ def test_a_pattern_of_several_sequences_becomes_that_of_one(batch: int) -> None:
         padding([12, 20]),
         padding(starts=[3, 0]),
         documents(torch.tensor([[0] * 20, [0] * 4 + [1] * 16])),
-        given(torch.rand(2, 20, 20) > 0.5),
+        from_mask(torch.rand(2, 20, 20) > 0.5),
     ]
     for pattern in several:
         shelf = Shelf()
@@ -88,7 +87,7 @@ class Odd(Pattern):
 
 
 def test_a_pattern_of_somebody_else_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"got Odd: write it down with regard.patterns.given"):
+    with pytest.raises(TypeError, match=r"got Odd: write it down with regard.patterns.from_mask"):
         pattern_as_data(causal() & Odd(), 0, Shelf().store)
 
 
@@ -102,8 +101,8 @@ BIASES = {
     "alibi": alibi(3),
     "softcap": softcap(2.5),
     "relative": table(),
-    "given": given_bias(torch.randn(2, 3, 20, 20)),
-    "joined": joined(softcap(3.0), joined(alibi(3), given_bias(torch.randn(1, 1, 20, 20)))),
+    "from_mask": from_tensor(torch.randn(2, 3, 20, 20)),
+    "joined": joined(softcap(3.0), joined(alibi(3), from_tensor(torch.randn(1, 1, 20, 20)))),
 }
 
 
@@ -134,7 +133,9 @@ class Custom:
 
 
 def test_a_bias_of_somebody_else_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"got Custom: write it down with regard.positions.given"):
+    with pytest.raises(
+        TypeError, match=r"got Custom: write it down with regard.positions.from_tensor"
+    ):
         bias_as_data(Custom(), 0, Shelf().store)
 
 

@@ -4,6 +4,7 @@ from dataclasses import fields, is_dataclass
 from itertools import product
 from typing import Any
 
+from regard.server import file_layout, live_files
 from regard.server.tile_ids import LINES, POOLS, HeadName, LineSetName, TilesetName
 
 HEADS = (HeadName(0, 1), HeadName(1, 0), HeadName(0, "mean"))

@@ -136,7 +136,7 @@ def test_a_mask_that_changes_by_one_pair_in_inference_mode() -> None:
         model = Reusing()
         with regard.watch(model) as seen:
             model([("call", 0), ("one pair", 5), ("call", 0)])
-    assert [str(call.pattern) for call in seen] == ["causal()", f"given({LENGTH} × {LENGTH})"]
+    assert [str(call.pattern) for call in seen] == ["causal()", f"from_mask({LENGTH} × {LENGTH})"]
     for call, expected in zip(seen, model.expected, strict=True):
         assert_as_it_was(call, *expected, "copies")
 

@@ -10,7 +10,7 @@ import torch
 from regard.attention.inputs import AttentionInputs
 from regard.patterns import Layout
 from regard.patterns.few import FEW
-from regard.patterns.given import Given
+from regard.patterns.from_mask import FromMask
 from regard.patterns.layout_cache import compares_by_value
 from regard.patterns.neighbours import Neighbours
 from regard.patterns.pattern import Everyone
@@ -53,7 +53,7 @@ def of_blocks_at_least(inputs: AttentionInputs) -> float:
         if isinstance(leaf, Neighbours):
             rows = len(leaf.edges) * inputs.batch * inputs.key.shape[1]
             cost += rows * _width(inputs) * _GATHERED / _threads()
-    if isinstance(inputs.pattern, Given):
+    if isinstance(inputs.pattern, FromMask):
         cost += inputs.pattern.share_of_blocks * of_all_pairs(inputs)
     return cost
 
@@ -66,7 +66,7 @@ def _of_layout(inputs: AttentionInputs) -> float:
         return _LAYOUT
     if inputs.first_position is not None and all(map(compares_by_value, leaves)):
         return 0.0
-    pairs = sum(leaf.mask.numel() for leaf in leaves if isinstance(leaf, Given))
+    pairs = sum(leaf.mask.numel() for leaf in leaves if isinstance(leaf, FromMask))
     return _LAYOUT + _LOOKED_AT * pairs
 
 

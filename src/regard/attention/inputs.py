@@ -13,8 +13,8 @@ from regard.patterns.causal import Causal
 from regard.patterns.layout_cache import cached
 from regard.patterns.pattern import Everyone
 from regard.patterns.whole import is_whole
-from regard.positions import Bias, given
-from regard.positions.given import Given
+from regard.positions import Bias, from_tensor
+from regard.positions.from_tensor import FromTensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,7 +292,7 @@ def _checked_pattern(pattern: Pattern | None, batch: int, queries: range, num_ke
         instead = (
             "numbers to add to the scores are passed as bias="
             if pattern.is_floating_point()
-            else ("pass regard.patterns.given(mask) with a boolean mask, where True means may look")
+            else "pass regard.patterns.from_mask(mask), where True means may look"
         )
         raise TypeError(
             "pattern must be a Pattern such as causal() or window(before=128), got a tensor of "
@@ -332,7 +332,7 @@ def _checked_bias(
     ):
         if mine is not None and mine != theirs:
             raise ValueError(f"bias must be for {theirs} {what} as query is, got one for {mine}")
-    if isinstance(bias, Given):
+    if isinstance(bias, FromTensor):
         bias.check(queries, num_keys)
     for tensor in bias.tensors:
         if tensor.device != query.device:
@@ -346,7 +346,7 @@ def _given_bias(bias: Tensor, first_position: int | None, num_queries: int, num_
     if not bias.is_floating_point():
         raise ValueError(
             f"bias must be a floating-point tensor, got {bias.dtype}; "
-            "for a mask of who may look at whom, pass pattern=regard.patterns.given(mask)"
+            "for a mask of who may look at whom, pass pattern=regard.patterns.from_mask(mask)"
         )
     if bias.dim() != 4 or bias.shape[2:] != (num_queries, num_keys):
         raise ValueError(
@@ -356,6 +356,6 @@ def _given_bias(bias: Tensor, first_position: int | None, num_queries: int, num_
     if first_position is None:
         raise ValueError(
             "bias can be a tensor only if the queries stand one after the other; "
-            "otherwise pass regard.positions.given(values), which is looked up by position"
+            "otherwise pass regard.positions.from_tensor(values), which is looked up by position"
         )
-    return given(bias, first_query=first_position)
+    return from_tensor(bias, first_query=first_position)

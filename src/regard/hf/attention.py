@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from regard.attention import attend, attend_with_lse
 from regard.attention.uncompiled import uncompiled
 from regard.hf.boolean_mask import BooleanMask, PatternMask
-from regard.patterns import Pattern, causal, given
+from regard.patterns import Pattern, causal, from_mask
 from regard.patterns.narrowed import narrowed
-from regard.positions import Bias
-from regard.positions import given as given_bias
+from regard.positions import Bias, from_tensor
 from regard.positions import softcap as capped
 from regard.positions.joined import joined
 
@@ -119,7 +118,7 @@ def _meaning(
     if mask.dtype != torch.bool:
         return None, mask, None
     if mask.shape[1] == 1:
-        return given(mask[:, 0] if mask.shape[0] > 1 else mask[0, 0]), None, None
+        return from_mask(mask[:, 0] if mask.shape[0] > 1 else mask[0, 0]), None, None
     bias = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, -torch.inf)
     return None, bias, None
 
@@ -130,7 +129,7 @@ def _capped(bound: float, added: Tensor | None, first_query: int | None) -> Bias
         return capped(bound)
     behind = added.shape[3] - added.shape[2]
     first_row = behind if first_query is None else first_query
-    return joined(capped(bound), given_bias(added, first_query=first_row))
+    return joined(capped(bound), from_tensor(added, first_query=first_row))
 
 
 def _check_placed(own: Pattern, mask: Tensor | None, num_queries: int, num_keys: int) -> None:

@@ -31,7 +31,7 @@ from regard.matrix.weights import Weights
 from regard.patterns import Pattern
 from regard.patterns.whole import whole_numbers
 from regard.positions import Bias
-from regard.positions.given import Given
+from regard.positions.from_tensor import FromTensor
 
 
 class AttentionMatrix:
@@ -89,7 +89,7 @@ class AttentionMatrix:
         check_given("sinks", sinks, call.query, (call.num_heads,))
         first, bias = call.first_position, call.bias
         # What is written to tensors of inference mode isn't counted.
-        if isinstance(bias, Given) and bias.values.is_inference():
+        if isinstance(bias, FromTensor) and bias.values.is_inference():
             bias = replace(bias, values=_copied(bias.values))
         source = Scores(
             _copied(call.query),

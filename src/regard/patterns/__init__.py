@@ -9,7 +9,7 @@ from regard.patterns.causal import causal
 from regard.patterns.columns import columns
 from regard.patterns.cover import Cover
 from regard.patterns.documents import documents
-from regard.patterns.given import given
+from regard.patterns.from_mask import from_mask
 from regard.patterns.global_at import global_at
 from regard.patterns.layout import Layout, layout
 from regard.patterns.neighbours import neighbours
@@ -27,7 +27,7 @@ __all__ = [
     "columns",
     "documents",
     "everyone",
-    "given",
+    "from_mask",
     "global_at",
     "layout",
     "neighbours",

@@ -5,12 +5,12 @@ Attention by itself does not know the order of its tokens. Order enters in one o
 - added to the embeddings: `sinusoidal`, `Learned`;
 - as a rotation of queries and keys: `Rotary`;
 - as a change of the scores: anything that is a `Bias`, such as `alibi`, `Relative`, `softcap`
-  and `given`.
+  and `from_tensor`.
 """
 
 from regard.positions.alibi import alibi
 from regard.positions.bias import Bias
-from regard.positions.given import given
+from regard.positions.from_tensor import from_tensor
 from regard.positions.learned import Learned
 from regard.positions.relative import Relative
 from regard.positions.rotary import Rotary
@@ -23,7 +23,7 @@ __all__ = [
     "Relative",
     "Rotary",
     "alibi",
-    "given",
+    "from_tensor",
     "sinusoidal",
     "softcap",
 ]

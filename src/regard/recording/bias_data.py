@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.positions import Bias
 from regard.positions.alibi import Alibi
-from regard.positions.given import Given
+from regard.positions.from_tensor import FromTensor
 from regard.positions.joined import Joined
 from regard.positions.relative import Relative
 from regard.positions.softcap import Softcap
@@ -35,7 +35,7 @@ def bias_as_data(bias: Bias, batch: int, store: Callable[[Tensor], str]) -> Data
                 "max_distance": bias.max_distance,
                 "bidirectional": bias.bidirectional,
             }
-        case Given():
+        case FromTensor():
             values = bias.values[batch if bias.values.shape[0] > 1 else 0]
             return {"kind": "given", "values": store(values), "first_query": bias.first_query}
         case Joined():
@@ -44,7 +44,7 @@ def bias_as_data(bias: Bias, batch: int, store: Callable[[Tensor], str]) -> Data
         case _:
             raise TypeError(
                 f"a recording can hold Regard's own biases, got {type(bias).__name__}: write it "
-                "down with regard.positions.given(values)"
+                "down with regard.positions.from_tensor(values)"
             )
 
 
@@ -75,7 +75,7 @@ def _from_data(data: Data, read: Callable[[str], Tensor]) -> Bias:
             bias.table = torch.nn.Parameter(table, requires_grad=False)
             return bias
         case "given":
-            return Given(read(data["values"])[None], int(data["first_query"]))
+            return FromTensor(read(data["values"])[None], int(data["first_query"]))
         case "joined":
             return Joined(_from_data(data["first"], read), _from_data(data["second"], read))
         case kind:

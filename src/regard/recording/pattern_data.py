@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.patterns.causal import Causal
 from regard.patterns.columns import Columns
 from regard.patterns.documents import Documents
-from regard.patterns.given import Given
+from regard.patterns.from_mask import FromMask
 from regard.patterns.global_at import GlobalAt
 from regard.patterns.neighbours import Neighbours
 from regard.patterns.padding import Padding
@@ -56,7 +56,7 @@ def pattern_as_data(pattern: Pattern, batch: int, store: Callable[[Tensor], str]
         case Padding():
             start, stop = int(pattern.starts[batch]), int(pattern.stops[batch])
             return {"kind": "padding", "start": start, "stop": stop}
-        case Given():
+        case FromMask():
             return {"kind": "given", "mask": store(pattern.mask[batch if pattern.batched else 0])}
         case Not():
             return {"kind": "not", "pattern": pattern_as_data(pattern.pattern, batch, store)}
@@ -71,7 +71,7 @@ def pattern_as_data(pattern: Pattern, batch: int, store: Callable[[Tensor], str]
         case _:
             raise TypeError(
                 f"a recording can hold Regard's own patterns, got {type(pattern).__name__}: write "
-                "it down with regard.patterns.given(mask)"
+                "it down with regard.patterns.from_mask(mask)"
             )
 
 
@@ -117,7 +117,7 @@ def _from_data(data: Data, read: Callable[[str], Tensor]) -> Pattern:
             start, stop = torch.tensor([int(data["start"])]), torch.tensor([int(data["stop"])])
             return Padding(start, stop)
         case "given":
-            return Given(read(data["mask"]).bool()[None], batched=False)
+            return FromMask(read(data["mask"]).bool()[None], batched=False)
         case "not":
             return Not(_from_data(data["pattern"], read))
         case "and":

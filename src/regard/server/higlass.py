@@ -33,7 +33,7 @@ class WantedTiles(BaseModel):
     tiles: list[str] = Field(alias="tileIds", max_length=MOST_TILES)
 
 
-class Found(BaseModel):
+class TilesetList(BaseModel):
     """Some of the tilesets.
 
     Attributes:
@@ -80,7 +80,7 @@ Ids = Annotated[list[str], Query(alias="d", min_length=1, max_length=MOST_TILES)
 Session = Annotated[str | None, Query(alias="s", max_length=100, description="Not used.")]
 
 
-@router.get("/tilesets/", summary="List the tilesets", responses={200: {"model": Found}})
+@router.get("/tilesets/", summary="List the tilesets", responses={200: {"model": TilesetList}})
 async def tilesets(
     serving: Serving,
     search: Annotated[str, Query(alias="ac", max_length=100, description="In the name.")] = "",

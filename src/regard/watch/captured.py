@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.matrix.index import Index, read
 from regard.matrix.scores import Scores
 from regard.positions import Bias
-from regard.positions.given import Given
+from regard.positions.from_tensor import FromTensor
 from regard.positions.joined import Joined, joined
 from regard.versions import Versions
 
@@ -118,8 +118,8 @@ def keep_bias(bias: Bias | None, keep_tensor: Callable[[Tensor], Tensor]) -> Bia
     """
     if isinstance(bias, Joined):
         return joined(*(keep_bias(part, keep_tensor) for part in (bias.first, bias.second)))
-    if isinstance(bias, Given):
-        return Given(keep_tensor(bias.values), bias.first_query)
+    if isinstance(bias, FromTensor):
+        return FromTensor(keep_tensor(bias.values), bias.first_query)
     if isinstance(bias, Keeping):
         bias.keep(keep_tensor)
     if isinstance(bias, nn.Module):

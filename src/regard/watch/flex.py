@@ -16,7 +16,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from regard.patterns import Cover, Pattern
 from regard.patterns.cover import Span
-from regard.patterns.given import Given
+from regard.patterns.from_mask import FromMask
 from regard.positions.joined import joined
 from regard.watch.listeners import Listeners
 from regard.watch.raw_call import RawCall
@@ -37,8 +37,8 @@ class BlockPattern(Pattern):
     blocks: BlockMask
     first_query: int
     _rule: Traced = field(init=False, repr=False)
-    _some: Given = field(init=False, repr=False)
-    _full: Given = field(init=False, repr=False)
+    _some: FromMask = field(init=False, repr=False)
+    _full: FromMask = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         blocks = self.blocks
@@ -48,8 +48,8 @@ class BlockPattern(Pattern):
         if blocks.full_kv_num_blocks is not None and blocks.full_kv_indices is not None:
             full = _grid(blocks.full_kv_num_blocks, blocks.full_kv_indices)
         batched = self.batch_size is not None
-        object.__setattr__(self, "_some", Given(partly | full, batched))
-        object.__setattr__(self, "_full", Given(full, batched))
+        object.__setattr__(self, "_some", FromMask(partly | full, batched))
+        object.__setattr__(self, "_full", FromMask(full, batched))
 
     @property
     def batch_size(self) -> int | None:

@@ -8,9 +8,8 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from regard.hf.boolean_mask import BooleanMask, PatternMask
-from regard.patterns import Pattern, everyone, given
-from regard.positions import Bias
-from regard.positions import given as given_bias
+from regard.patterns import Pattern, everyone, from_mask
+from regard.positions import Bias, from_tensor
 from regard.watch.spans import Spans
 
 _FORBIDS = -1e4
@@ -110,9 +109,9 @@ class Masks:
             # The model may write over its own.
             mask = mask.clone().expand(shape)
         if mask.dtype == torch.bool:
-            meaning = Meaning(given(mask if len(mask) > 1 else mask[0]), None, sizes.behind)
+            meaning = Meaning(from_mask(mask if len(mask) > 1 else mask[0]), None, sizes.behind)
         else:
-            bias = given_bias(mask, first_query=sizes.behind)
+            bias = from_tensor(mask, first_query=sizes.behind)
             meaning = Meaning(everyone(), bias, sizes.behind)
         self._kept.append((mask, meaning))
         return meaning

@@ -11,12 +11,11 @@ from regard.calls.call import AttentionCall
 from regard.calls.check import Check
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
-from regard.patterns import Pattern, given
+from regard.patterns import Pattern, from_mask
 from regard.patterns.causal import Causal
 from regard.patterns.pattern import Both
-from regard.positions import Bias
-from regard.positions import given as given_bias
-from regard.positions.given import Given
+from regard.positions import Bias, from_tensor
+from regard.positions.from_tensor import FromTensor
 from regard.watch.captured import FirstKeys, num_used_keys
 from regard.watch.spans import Placed, Spans
 
@@ -206,14 +205,14 @@ class _Chain:
             return placed
         keys = torch.arange(self.num_keys, device="cpu")
         mask = (keys >= first[..., None]) & (keys <= last[..., None])
-        return Placed(given(mask), first_query)
+        return Placed(from_mask(mask), first_query)
 
     def _bias(self, first_query: int, num_queries: int) -> Bias | None:
         """Return what order does to a score in the whole text."""
         biases = [one.bias for one, _ in self.parts]
         if all(bias == biases[0] for bias in biases):
             return biases[0]
-        numbers = [bias.values for bias in biases if isinstance(bias, Given)]
+        numbers = [bias.values for bias in biases if isinstance(bias, FromTensor)]
         if len(numbers) < len(biases):
             raise ValueError(
                 f"calls of {self.first.module} can't be joined: what is added to their scores "
@@ -227,7 +226,7 @@ class _Chain:
             width = min(values.shape[3], self.num_keys - dropped)
             whole[:, :, row:stop, dropped : dropped + width] = values[..., :width]
             row = stop
-        return given_bias(whole, first_query=first_query)
+        return from_tensor(whole, first_query=first_query)
 
 
 def _looks_back(pattern: Pattern) -> bool:

@@ -20,7 +20,7 @@ from regard.matrix.weights import Weights
 from regard.patterns.narrowed import narrowed
 from regard.patterns.padding import Padding
 from regard.patterns.pattern import Everyone
-from regard.positions import Bias, given
+from regard.positions import Bias, from_tensor
 from regard.positions.joined import joined
 from regard.watch import interface
 from regard.watch.captured import (
@@ -233,7 +233,7 @@ class Watcher:
                     raise ValueError("a score bias needs consecutive query positions")
                 first = int(first[0])
             numbers = caught.added.detach().expand(-1, -1, sizes.queries, -1)[..., : sizes.keys]
-            added = given(numbers, first_query=first)
+            added = from_tensor(numbers, first_query=first)
         known = None if isinstance(meaning.pattern, Everyone) else meaning.pattern
         bias = joined(joined(caught.bias, added), meaning.bias)
         pattern = narrowed(known, caught.pattern)

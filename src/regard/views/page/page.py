@@ -17,7 +17,7 @@ from regard.views.explain.explanation import Explanation
 from regard.views.page.checking import check_edges, check_maps, check_weights
 from regard.views.page.document import Page, document
 from regard.views.page.encoding import MOST_TOKENS, edges, maps, packed
-from regard.views.page.strongest import Found, Strongest, heads_of, means_of
+from regard.views.page.strongest import LayerContent, Strongest, heads_of, means_of
 
 _FLOORS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 _MAP_SIZE = 64
@@ -127,7 +127,7 @@ class Shown:
 
     layers: Sequence[Layer]
     stacks: Sequence[Sequence[int]]
-    found: Sequence[Found]
+    found: Sequence[LayerContent]
     means: Mapping[int, Strongest]
     averages: Sequence[Strongest]
     kept: int
@@ -223,7 +223,7 @@ def _text(part: TextPart) -> Mapping[str, Any]:
     }
 
 
-def _described(layer: Layer, found: Found) -> Mapping[str, Any]:
+def _described(layer: Layer, found: LayerContent) -> Mapping[str, Any]:
     measures = {
         name: [float(f"{value:.4g}") if math.isfinite(value) else None for value in values.tolist()]
         for name, values in found.measures.items()
@@ -253,6 +253,6 @@ def _title(layers: Sequence[Layer]) -> str:
     return " ".join(word for word in words if word)
 
 
-def _highest(found: Sequence[Found], name: str) -> float | None:
+def _highest(found: Sequence[LayerContent], name: str) -> float | None:
     values = [x for one in found for x in one.measures[name].tolist() if math.isfinite(x)]
     return max(values, default=None)

@@ -29,7 +29,7 @@ class Strongest:
 
 
 @dataclass(frozen=True)
-class Found:
+class LayerContent:
     """What a page shows of a layer.
 
     Attributes:
@@ -43,7 +43,7 @@ class Found:
     measures: dict[str, Tensor]
 
 
-def heads_of(layer: Layer, batch: int | None, *, count: int, map_size: int) -> Found:
+def heads_of(layer: Layer, batch: int | None, *, count: int, map_size: int) -> LayerContent:
     """Return what a page shows of the heads of a layer."""
     measures, (top, pooled) = measure_and(layer.call, batch, TopKeys(count), Pool(map_size))
     # A reduction names keys as the source counts them, and a page as the part that it shows does.
@@ -53,7 +53,7 @@ def heads_of(layer: Layer, batch: int | None, *, count: int, map_size: int) -> F
         top.weights.cpu().reshape(-1, *top.weights.shape[-2:]).float(),
     )
     maps = pooled.cells.cpu().float()
-    return Found(strongest, maps.reshape(-1, *maps.shape[-2:]), measures)
+    return LayerContent(strongest, maps.reshape(-1, *maps.shape[-2:]), measures)
 
 
 def means_of(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class FromTensor:
     """Add to each score a number from a dense tensor.
 
     Args:
@@ -64,12 +64,13 @@ class Given:
         stop = self.first_query + num_rows
         if queries and (queries[0] < self.first_query or queries[-1] >= stop):
             raise ValueError(
-                f"given: values has rows for positions {self.first_query} to {stop - 1}, "
+                f"from_tensor: values has rows for positions {self.first_query} to {stop - 1}, "
                 f"got queries at {queries[0]} to {queries[-1]}"
             )
         if num_columns < num_keys:
             raise ValueError(
-                f"given: values must have a column for each of {num_keys} keys, got {num_columns}"
+                f"from_tensor: values must have a column for each of {num_keys} keys, "
+                f"got {num_columns}"
             )
 
     def adjust(
@@ -93,7 +94,9 @@ class Given:
         return (scores.to(exact) + added).to(scores.dtype)
 
 
-def given(values: Float[Tensor, "batch heads queries keys"], *, first_query: int = 0) -> Given:
+def from_tensor(
+    values: Float[Tensor, "batch heads queries keys"], *, first_query: int = 0
+) -> FromTensor:
     """Bias scores by a dense tensor of numbers, looked up by position.
 
     Rows and columns of `values` are *positions*, not indices: with 100 keys cached and one new
@@ -111,9 +114,9 @@ def given(values: Float[Tensor, "batch heads queries keys"], *, first_query: int
     Raises:
         ValueError: if `values` is not a floating tensor of four dimensions.
 
-    >>> bias = given(torch.tensor([[[[0.0, 1.0], [2.0, 3.0]]]]))
+    >>> bias = from_tensor(torch.tensor([[[[0.0, 1.0], [2.0, 3.0]]]]))
     >>> zero = torch.tensor(0)
     >>> bias.adjust(torch.zeros(2), zero, zero, query=torch.tensor(1), key=torch.arange(2))
     tensor([2., 3.])
     """
-    return Given(values, first_query)
+    return FromTensor(values, first_query)

@@ -12,7 +12,7 @@ from regard.patterns.pattern import Everyone, Pattern
 
 
 @dataclass(frozen=True, eq=False)
-class Given(Pattern):
+class FromMask(Pattern):
     """Look up in a boolean mask who may look at whom."""
 
     mask: Bool[Tensor, "rows queries keys"]
@@ -80,29 +80,31 @@ class Given(Pattern):
     def check(self, batch: int, queries: range, num_keys: int) -> None:
         if self.batched and batch != len(self.mask):
             raise ValueError(
-                f"given: mask must have one entry per sequence, "
+                f"from_mask: mask must have one entry per sequence, "
                 f"got {len(self.mask)} for a batch of {batch}"
             )
         first, stop = self._first_query, self.mask.shape[2]
         if num_keys != stop:
-            raise ValueError(f"given: mask must have one column per key ({num_keys}), got {stop}")
+            raise ValueError(
+                f"from_mask: mask must have one column per key ({num_keys}), got {stop}"
+            )
         if queries and (queries[0] < first or queries[-1] >= stop):
             raise ValueError(
-                f"given: mask has rows for positions {first} to {stop - 1}, "
+                f"from_mask: mask has rows for positions {first} to {stop - 1}, "
                 f"got queries at {queries[0]} to {queries[-1]}"
             )
 
     def __repr__(self) -> str:
-        return f"given({' × '.join(str(size) for size in self.mask.shape[not self.batched :])})"
+        return f"from_mask({' × '.join(str(size) for size in self.mask.shape[not self.batched :])})"
 
 
-def given(mask: Bool[Tensor, "queries keys"] | Bool[Tensor, "batch queries keys"]) -> Pattern:
+def from_mask(mask: Bool[Tensor, "queries keys"] | Bool[Tensor, "batch queries keys"]) -> Pattern:
     """Take over a boolean mask as it is, `True` meaning *may look*.
 
     Use it for masks that nothing shorter describes: it holds a number for every pair. As
     everywhere, the last row belongs to the position of the last key.
 
-    >>> print(given(torch.tensor([[True, False, True], [False, False, True]])).draw(2, 3))
+    >>> print(from_mask(torch.tensor([[True, False, True], [False, False, True]])).draw(2, 3))
     ■ · ■
     · · ■
 
@@ -111,8 +113,8 @@ def given(mask: Bool[Tensor, "queries keys"] | Bool[Tensor, "batch queries keys"
     """
     if mask.dtype != torch.bool or mask.dim() not in (2, 3) or mask.numel() == 0:
         raise ValueError(
-            "given: mask must be a boolean tensor, [queries, keys] or [batch, queries, keys] and "
-            f"not empty, got {mask.dtype} of shape {list(mask.shape)}"
+            "from_mask: mask must be a boolean tensor, [queries, keys] or [batch, queries, keys], "
+            f"and not empty, got {mask.dtype} of shape {list(mask.shape)}"
         )
     values = mask.detach().clone()
-    return Given(values if mask.dim() == 3 else values[None], batched=mask.dim() == 3)
+    return FromMask(values if mask.dim() == 3 else values[None], batched=mask.dim() == 3)
