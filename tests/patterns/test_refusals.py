@@ -141,9 +141,9 @@ def test_negative_edges_of_neighbours() -> None:
         (ones(2, 0, 5), r"torch\.bool of shape \[2, 0, 5\]"),
     ],
 )
-def test_masks_of_given(mask: torch.Tensor, actual: str) -> None:
+def test_masks(mask: torch.Tensor, actual: str) -> None:
     rule = (
-        r"from_mask: mask must be a boolean tensor, \[queries, keys\] or \[batch, queries, keys\]"
+        r"from_mask: mask must be a boolean tensor, \[queries, keys\] or \[batch, queries, keys\],"
     )
     with pytest.raises(ValueError, match=f"{rule} and not empty, got {actual}$"):
         from_mask(mask)

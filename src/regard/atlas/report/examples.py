@@ -38,7 +38,7 @@ def pieces_of(text: str, query: HighlightSpan, key: HighlightSpan) -> list[Piece
         query: from where a head looks.
         key: what it looks at.
 
-    >>> pieces_of("The cat sat", Span(8, 11), Span(3, 7))
+    >>> pieces_of("The cat sat", HighlightSpan(8, 11), HighlightSpan(3, 7))
     [('The ', ''), ('cat', 'key'), (' ', ''), ('sat', 'query')]
     """
     spans = {"query": query.trimmed(text), "key": key.trimmed(text)}

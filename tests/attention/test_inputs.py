@@ -228,7 +228,7 @@ def test_a_bias_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(
     "bias",
-    [torch.zeros(3, 1, 5, 7), positions_module.given(torch.zeros(3, 1, 7, 7))],
+    [torch.zeros(3, 1, 5, 7), positions_module.from_tensor(torch.zeros(3, 1, 7, 7))],
 )
 def test_a_bias_for_another_batch(bias: Any) -> None:
     assert refusal(bias=bias) == "bias must be for 2 sequences as query is, got one for 3"
@@ -238,7 +238,7 @@ def test_a_bias_for_another_batch(bias: Any) -> None:
     "bias",
     [
         torch.zeros(1, 3, 5, 7),
-        positions_module.given(torch.zeros(1, 3, 7, 7)),
+        positions_module.from_tensor(torch.zeros(1, 3, 7, 7)),
         alibi(3),
         Relative(3),
     ],
@@ -279,7 +279,7 @@ def test_a_tensor_bias_needs_queries_one_after_the_other() -> None:
 @pytest.mark.parametrize("first", [-2, 3])
 def test_a_bias_without_a_row_for_a_query(first: int) -> None:
     """A bias is looked up by position, and a position without a row must not read another's."""
-    bias = positions_module.given(torch.zeros(1, 1, 7, 7))
+    bias = positions_module.from_tensor(torch.zeros(1, 1, 7, 7))
     assert refusal(bias=bias, positions=first) == (
         f"from_tensor: values has rows for positions 0 to 6, got queries at {first} to {first + 4}"
     )
@@ -291,7 +291,7 @@ def test_a_bias_without_a_row_for_a_query(first: int) -> None:
 
 
 def test_a_bias_without_a_column_for_a_key() -> None:
-    assert refusal(bias=positions_module.given(torch.zeros(1, 1, 7, 6))) == (
+    assert refusal(bias=positions_module.from_tensor(torch.zeros(1, 1, 7, 6))) == (
         "from_tensor: values must have a column for each of 7 keys, got 6"
     )
 

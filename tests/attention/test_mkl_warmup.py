@@ -7,11 +7,11 @@ import pytest
 
 CODE = """
 import torch, regard
-from regard.attention.mkl_warmup import settle
+from regard.attention.mkl_warmup import warm_up_mkl
 x = torch.randn(1, 1, 8, 4)
-assert settle.cache_info().currsize == 0, "importing calls nothing"
+assert warm_up_mkl.cache_info().currsize == 0, "importing calls nothing"
 {call}
-assert settle.cache_info().currsize == 1
+assert warm_up_mkl.cache_info().currsize == 1
 """
 
 
