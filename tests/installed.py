@@ -11,9 +11,14 @@ from huggingface_hub.errors import StrictDataclassFieldValidationError
 VERSION = f"transformers {transformers.__version__}"
 
 
+def asks(model: Any) -> bool:
+    """Say whether models of a class ask transformers for their attention in this version."""
+    return "get_interface(" in inspect.getsource(sys.modules[model.__module__])
+
+
 def needs_asking(model: Any) -> None:
     """Skip a test if models of a class compute attention by themselves in this version."""
-    if "get_interface(" not in inspect.getsource(sys.modules[model.__module__]):
+    if not asks(model):
         pytest.skip(f"{model.__name__} of {VERSION} computes attention by itself")
 
 

@@ -191,6 +191,7 @@ class Comparison:
     def _by_content(self, name: str, layers: Sequence[Tensor]) -> None:
         """Find the call of each layer that a model has returned the weights of."""
         latest = -1
+        taken: set[int] = set()
         for layer in layers:
             if _is_deformable(layer):
                 self.notes.append(
@@ -201,13 +202,15 @@ class Comparison:
             are_weights = is_weights(weights)
             if not are_weights:
                 weights = weights.softmax(dim=-1)
+            # Of calls that fit alike, as all do that look at one key, the whole ones that nothing
+            # was held against yet come first.
             fits = [
-                (self._gap(number, part, expected), number)
+                (self._gap(number, part, expected), part is not found, number in taken, number)
                 for number, found in enumerate(self._dense)
                 if found is not None
                 for part, expected in _parts(found, weights)
             ]
-            difference, number = min(fits, default=(torch.inf, -1))
+            difference, _, _, number = min(fits, default=(torch.inf, False, False, -1))
             if not are_weights:
                 what = (
                     "scores, of which a softmax is taken"
@@ -222,6 +225,7 @@ class Comparison:
                     self.unseen.append(f"{name}: {_size(layer)}")
                 continue
             if difference <= self._within:
+                taken.add(number)
                 self._record(number, difference)
                 self.order = self.order and number >= latest
                 latest = number

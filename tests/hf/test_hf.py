@@ -77,6 +77,14 @@ BY_THEMSELVES = {
     ),
     "mpnet": (transformers.MPNetModel, SIZES),
     "mvp": (transformers.MvpModel, BART),
+    "fsmt": (
+        transformers.FSMTModel,
+        {"src_vocab_size": 50, "tgt_vocab_size": 50, "encoder_layers": 1, "decoder_layers": 1},
+    ),
+    "openai-gpt": (
+        transformers.OpenAIGPTModel,
+        {"vocab_size": 50, "n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 64},
+    ),
 }
 """Models that compute attention without asking which."""
 

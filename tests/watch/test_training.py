@@ -61,7 +61,12 @@ class TestTraining:
         model = made(ZOO["Llama"]).train()
         given = {**ZOO["Llama"].inputs("left"), "use_cache": False}
         expected = gradients(model, lambda: model(**given)[0])
-        model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        options = {"use_reentrant": reentrant}
+        if hasattr(model, "activation_checkpointing_enable"):
+            model.activation_checkpointing_enable(activation_checkpointing_kwargs=options)
+        else:
+            # Its name in older versions.
+            model.gradient_checkpointing_enable(options)
         model.enable_input_require_grads()
         with regard.watch(model) as seen:
             found = gradients(model, lambda: model(**given)[0])

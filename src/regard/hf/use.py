@@ -1,5 +1,8 @@
 """Switching a model of transformers over to `attend`."""
 
+import inspect
+import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -44,11 +47,25 @@ def _refusing(asked: Callable[..., str]) -> Callable[..., str]:
     def get_correct_attn_implementation(
         self: Any, requested_attention: str | None, *more: Any, **options: Any
     ) -> str:
-        if requested_attention == NAME and not self._can_set_attn_implementation():
+        if requested_attention == NAME and not _can_choose(self):
             raise ValueError(_by_itself(self))
         return asked(self, requested_attention, *more, **options)
 
     return get_correct_attn_implementation
+
+
+def _can_choose(model: Any) -> bool:
+    """Say whether a model asks transformers for its attention.
+
+    Versions before 5.13 say so of FSMT and OpenAI GPT, whose class is called just `Attention`, and
+    which go on with their own: so the file of a model is read here as later versions read it.
+    """
+    if not model._can_set_attn_implementation():
+        return False
+    source = inspect.getsource(sys.modules[type(model).__module__])
+    if re.search(r"^class \w*Attention\w*\(nn\.Module\):", source, re.MULTILINE):
+        return "ALL_ATTENTION_FUNCTIONS.get_interface(" in source
+    return True
 
 
 def _by_itself(model: nn.Module) -> str:
