@@ -64,18 +64,26 @@ def written(text: str, results: Mapping[str, Result]) -> str:
         if name not in TABLES:
             raise ValueError(f"table must be one of {', '.join(TABLES)}, got {name}")
         table = TABLES[name]
-        if table.benchmark not in results:
+        if not set(table.benchmarks) <= set(results):
             return place[0]
-        return f"{first}\n\n{table_text(table, results[table.benchmark])}\n\n<!-- end -->"
+        return f"{first}\n\n{table_text(table, results)}\n\n<!-- end -->"
 
     return _PLACES.sub(made, text)
 
 
-def table_text(table: Table, result: Result) -> str:
-    """Return a table in Markdown, what is said below it, and where it was measured."""
-    rows = [[filled(cell, result.figures) for cell in row] for row in table.rows]
-    said = [_wrapped(filled(table.words, result.figures))] if table.words else []
-    return "\n\n".join([_markdown(table.head, rows), *said, _wrapped(measured(result))])
+def table_text(table: Table, results: Mapping[str, Result]) -> str:
+    """Return a table in Markdown, what is said below it, and where it was measured.
+
+    Of several benchmarks, `docs/reference/benchmarks.md` says where each was.
+    """
+    figures: dict[str, Figure] = {}
+    for name in table.benchmarks:
+        figures |= results[name].figures
+    rows = [[filled(cell, figures) for cell in row] for row in table.rows]
+    said = [_wrapped(filled(table.words, figures))] if table.words else []
+    if len(table.benchmarks) == 1:
+        said.append(_wrapped(measured(results[table.benchmarks[0]])))
+    return "\n\n".join([_markdown(table.head, rows), *said])
 
 
 def section(name: str, result: Result) -> str:

@@ -18,19 +18,24 @@ from benchmarks._measure import Figure
 
 @dataclass(frozen=True)
 class Table:
-    """A table that is made from the figures of one benchmark.
+    """A table that is made from the figures of one benchmark, or of several.
 
     Attributes:
-        benchmark: its name.
+        benchmark: its name, or their names.
         head: the words above the columns.
         rows: the cells of each row.
         words: what is said below.
     """
 
-    benchmark: str
+    benchmark: str | tuple[str, ...]
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     words: str = ""
+
+    @property
+    def benchmarks(self) -> tuple[str, ...]:
+        """The names of its benchmarks."""
+        return (self.benchmark,) if isinstance(self.benchmark, str) else self.benchmark
 
 
 def levels(what: str, first: int, last: int) -> str:
@@ -64,6 +69,38 @@ LAYER = "layer, a window of 256 at 8,192"
 FIVE = "five summaries at"
 
 TABLES = {
+    "readme": Table(
+        ("attend", "watch", "matrix", "map"),
+        ("on two CPU cores", ""),
+        (
+            (
+                "causal attention at 8,192, forward and backward, over PyTorch's own kernel",
+                "[causal 8,192 both passes: time over bare SDPA]",
+            ),
+            (
+                "a window of 256 at 16,384, forward and backward, faster than causal attention",
+                f"[{WINDOW} both passes: faster than causal SDPA]",
+            ),
+            (
+                "SmolLM2 watched at 2,048 tokens, over a bare forward pass; eager attention with "
+                "`output_attentions=True`",
+                "[watched, checks included, over bare]; [eager with output_attentions, over bare]",
+            ),
+            (
+                "five summaries of 4 heads at 32,768: memory; the matrices",
+                f"[{FIVE} 32,768, 4 heads: peak extra memory]; "
+                f"[{FIVE} 32,768, 4 heads: the dense matrices]",
+            ),
+            (
+                "a tile of 256 × 256 of a matrix of 1,048,576 × 1,048,576",
+                "[a tile at 1,048,576: time]",
+            ),
+            (
+                "a tile of the map of a book, 8,192 tokens and 270 heads, 95 of 100 in less than",
+                levels("book: tile of a head", 0, 5),
+            ),
+        ),
+    ),
     "attend": Table(
         "attend",
         ("", "forward", "both passes"),

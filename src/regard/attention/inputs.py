@@ -44,7 +44,7 @@ class AttentionInputs:
     dropout: float
     first_position: int | None
     listed_positions: Int[Tensor, "queries"] | None
-    layouts: dict[int, Layout] = field(default_factory=dict[int, Layout], init=False, repr=False)
+    layouts: dict[int, Layout] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def batch(self) -> int:

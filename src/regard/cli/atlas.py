@@ -53,29 +53,25 @@ def survey(
         Path, typer.Option("--out", "-o", metavar="NAME.atlas", help="The folder to write.")
     ],
     length: Annotated[
-        int | None, typer.Option(min=8, help="Tokens of a window, at most; 512 by default.")
+        int | None, typer.Option(min=8, help="Longest window, in tokens; 512 by default.")
     ] = None,
-    field: Annotated[
-        str | None, typer.Option(help="Which field or column of a record has the text.")
-    ] = None,
+    field: Annotated[str | None, typer.Option(help="Field or column that holds the text.")] = None,
     sample: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="The share of documents to read.")
+        float, typer.Option(min=0.0, max=1.0, help="Share of the documents to sample.")
     ] = 1.0,
-    seed: Annotated[int, typer.Option(help="What chance begins with.")] = 0,
-    batch_size: Annotated[
-        int, typer.Option(min=1, help="Windows that are run at once, at most.")
-    ] = 32,
-    shards: Annotated[
-        int | None, typer.Option(min=1, help="In how many parts the work is cut.")
-    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Largest batch size, in windows.")] = 32,
+    shards: Annotated[int | None, typer.Option(min=1, help="Number of shards.")] = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Use so many workers of a Ray cluster, here or at --address."),
+        typer.Option(min=1, help="Number of Ray workers, on this machine or at --address."),
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="A Ray cluster; without it, one is started here.")
+        str | None, typer.Option(help="Address of a Ray cluster; by default one is started here.")
     ] = None,
-    gpus: Annotated[float, typer.Option(min=0.0, help="How much of a GPU a worker takes.")] = 0.0,
+    gpus: Annotated[
+        float, typer.Option(min=0.0, help="GPUs per worker; a fraction shares one.")
+    ] = 0.0,
     device: DeviceOption = "cpu",
     allow_pickle: PickleOption = False,
     allow_remote_code: RemoteCodeOption = False,
@@ -133,9 +129,9 @@ def survey(
 @one_line_errors
 def show(
     folder: Annotated[
-        Path, typer.Argument(metavar="NAME.atlas", help="What a survey has written.")
+        Path, typer.Argument(metavar="NAME.atlas", help="The folder that a survey has written.")
     ],
-    top: Annotated[int, typer.Option(min=1, help="How many heads of each kind.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="Number of heads of each kind.")] = 5,
 ) -> None:
     """Show what the heads of a model do.
 

@@ -43,7 +43,7 @@ def explain(
     token: Annotated[
         str | None,
         typer.Option(
-            "--token", "-t", help="Which token looks: its text, or its number from 0, as @7 or 7."
+            "--token", "-t", help="Query token: its text or its position, as it, 7 or @7."
         ),
     ] = None,
     model: Annotated[
@@ -55,9 +55,9 @@ def explain(
             help="A real model; without one, the vectors of the worked example.",
         ),
     ] = None,
-    layer: Annotated[int, typer.Option("--layer", "-l", help="Which layer, from 0.")] = 0,
-    head: Annotated[int, typer.Option("--head", help="Which head, from 0.")] = 0,
-    top: Annotated[int, typer.Option(min=1, help="How many keys to print.")] = 12,
+    layer: Annotated[int, typer.Option("--layer", "-l", help="Layer, counted from 0.")] = 0,
+    head: Annotated[int, typer.Option("--head", help="Head, counted from 0.")] = 0,
+    top: Annotated[int, typer.Option(min=1, help="Number of keys to print.")] = 12,
     scaled: Annotated[
         bool, typer.Option(help="Divide scores by √d, as attention does; the example may not.")
     ] = True,

@@ -34,10 +34,10 @@ def heads(
     model: ModelOption,
     layer: LayerOption = None,
     sort: Annotated[
-        str, typer.Option(help=f"By what to sort: {_BY_LAYER}, {', '.join(MEASURES)}.")
+        str, typer.Option(help=f"Sort by: {_BY_LAYER}, {', '.join(MEASURES)}.")
     ] = _BY_LAYER,
-    ascending: Annotated[bool, typer.Option(help="The smallest first.")] = False,
-    top: Annotated[int | None, typer.Option(min=1, help="Only so many heads.")] = None,
+    ascending: Annotated[bool, typer.Option(help="Sort in ascending order.")] = False,
+    top: Annotated[int | None, typer.Option(min=1, help="Number of heads to print.")] = None,
     target: TargetOption = None,
     save_to: Annotated[
         Path | None,

@@ -46,12 +46,10 @@ def look(
     token: Annotated[
         str | None,
         typer.Option(
-            "--token", "-t", help="Which token looks: its text, or its number from 0, as @7 or 7."
+            "--token", "-t", help="Query token: its text or its position, as it, 7 or @7."
         ),
     ] = None,
-    top: Annotated[
-        int, typer.Option(min=1, help="How many keys of each head, and how many heads.")
-    ] = 8,
+    top: Annotated[int, typer.Option(min=1, help="Number of heads, and of keys per head.")] = 8,
     target: TargetOption = None,
     save_to: SaveOption = None,
     opened: Annotated[

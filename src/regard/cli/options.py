@@ -14,13 +14,11 @@ ModelOption = Annotated[
         help="A folder of transformers, a GGUF file, or a name on the Hugging Face hub.",
     ),
 ]
-LayerOption = Annotated[
-    int | None, typer.Option("--layer", "-l", help="Only this layer, counted from 0.")
-]
-HeadOption = Annotated[int | None, typer.Option("--head", help="Only this head, counted from 0.")]
+LayerOption = Annotated[int | None, typer.Option("--layer", "-l", help="Layer, counted from 0.")]
+HeadOption = Annotated[int | None, typer.Option("--head", help="Head, counted from 0.")]
 TargetOption = Annotated[
     str | None,
-    typer.Option(help="What an encoder–decoder says; by default what it generates."),
+    typer.Option(help="Target text of an encoder–decoder; by default what it generates."),
 ]
 DeviceOption = Annotated[str, typer.Option(help="Where to run the model: cpu, cuda, mps.")]
 SaveOption = Annotated[
@@ -37,13 +35,13 @@ PickleOption = Annotated[
     bool,
     typer.Option(
         "--allow-pickle",
-        help="Read pickled weights too. They can run any code when they are read.",
+        help="Allow pickled weights, which can run any code when they are loaded.",
     ),
 ]
 RemoteCodeOption = Annotated[
     bool,
     typer.Option(
         "--allow-remote-code",
-        help="Run Python files that come with the model, with all your rights.",
+        help="Allow Python code that comes with the model to run.",
     ),
 ]

@@ -14,7 +14,8 @@ from regard.cli.console import doing, one_line_errors, tell
 def publish(
     recording: Annotated[str, typer.Argument(help="A recording: a folder, or its URL.")],
     folder: Annotated[
-        Path, typer.Argument(help="Where to: new, empty, or published before.", file_okay=False)
+        Path,
+        typer.Argument(help="Output folder: new, empty, or published before.", file_okay=False),
     ],
     heads: Annotated[
         str,
@@ -25,14 +26,12 @@ def publish(
     ] = "all",
     depth: Annotated[
         int | None,
-        typer.Option(
-            min=0, help="The deepest level; by default that down to which maps are stored."
-        ),
+        typer.Option(min=0, help="Deepest zoom level; by default the deepest that is stored."),
     ] = None,
     pools: Annotated[
-        str, typer.Option(metavar="mean,max", help="What a cell is of its weights.")
+        str, typer.Option(metavar="mean,max", help="Pooling per cell: mean, max or both.")
     ] = "mean,max",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before writing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
 ) -> None:
     """Write the map of a recording as files, to be put on a web site. It needs no server of ours.
 
@@ -53,7 +52,7 @@ def publish(
         tell(str(estimate(plan)))
     if not yes:
         if not sys.stdin.isatty():
-            raise ValueError("nobody is there to be asked whether to write that: add --yes")
+            raise ValueError("stdin is not a terminal: pass --yes to write")
         typer.confirm(f"Write that to {folder}?", abort=True, err=True)
     tell(str(write(plan, folder)))
 

@@ -37,15 +37,15 @@ def record(
     ],
     tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Only so many tokens from the beginning of the text."),
+        typer.Option(min=1, help="Record only the first tokens of the text."),
     ] = None,
     dtype: Annotated[
         Kept | None,
         typer.Option(
-            help="Keep queries and keys in this type; what it changes is told.",
+            help="Store queries and keys in this dtype; the error is printed.",
         ),
     ] = None,
-    title: Annotated[str | None, typer.Option(help="What is recorded, in a few words.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the recording.")] = None,
     target: TargetOption = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a recording that is there.")
