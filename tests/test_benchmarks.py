@@ -163,7 +163,7 @@ def test_all_figures_of_all_results_with_what_was_missed() -> None:
             "<!-- benchmarks:matrix -->\n<!-- benchmarks:watch -->\n<!-- end -->\n",
             "begins in line 2 for benchmarks has no end",
         ),
-        (PLACE.format("speed"), "table must be one of attend, .*, got speed"),
+        (PLACE.format("speed"), "table must be one of readme, attend, .*, got speed"),
         (PLACE.format("matrix"), "no figure is called 'five summaries .*; there are: a tile"),
     ],
 )
