@@ -9,6 +9,7 @@ import torch
 
 import regard
 from regard import AttentionMatrix, causal
+from regard.calls import AttentionCall
 from regard.recording import arrays, save
 from tests.recording.conftest import Made
 
@@ -104,3 +105,44 @@ def test_a_row_of_the_matrix_reads_the_chunks_that_it_needs(
     torch.testing.assert_close(found[0, 3, 4000], matrix[0, 3, 4000])
     # A chunk of queries, four of keys, and the log-sum-exps of a head; not four heads of 8,192.
     assert numbers <= 5 * 1024 * 16 + 8192
+
+
+def test_pairs_of_every_other_row_have_their_own_names(tmp_path: Path) -> None:
+    query, key = (torch.randn(1, 2, 40, 4) * 2 for _ in range(2))
+    matrix = AttentionMatrix(query, key)
+    found = save(matrix, tmp_path / "it.regard", tokens=["t"] * 40, progress=False)
+    edges, _ = found.edges(0, 0, range(0, 40, 2), range(0, 40, 3), 5)
+    for row, column, weight in edges:
+        assert float(matrix[0, 0, row, column]) == pytest.approx(weight, rel=1e-5)
+
+
+def test_rows_that_may_look_at_nothing(tmp_path: Path) -> None:
+    query, key = (torch.randn(1, 1, 2048, 4) for _ in range(2))
+    matrix = AttentionMatrix(query, key, pattern=causal() & regard.padding(starts=[1024]))
+    found = save(matrix, tmp_path / "it.regard", tokens=["t"] * 2048, progress=False)
+    torch.testing.assert_close(found[0].matrix.entropy().nats, matrix.entropy().nats)
+    assert not bool(found[0].matrix[0, 0, 5].any())
+    assert found[0].matrix[0:0].lse.shape == (0, 1, 2048)
+    assert found.top_keys(0, 0, range(4), 2)[1].max() == 0.0
+
+
+def test_another_recording_at_the_same_place(tmp_path: Path) -> None:
+    """What is kept in memory of the first is not mixed with what is read of the second."""
+    path = tmp_path / "it.regard"
+    matrices = [
+        AttentionMatrix(*(torch.randn(1, 1, 3000, 4) * 2 for _ in range(2))) for _ in range(2)
+    ]
+    save(matrices[0], path, tokens=["t"] * 3000, progress=False)
+    found = regard.open(path)
+    torch.testing.assert_close(found[0].matrix[0, 0, 10], matrices[0][0, 0, 10])
+    save(matrices[1], path, tokens=["t"] * 3000, overwrite=True, progress=False)
+    torch.testing.assert_close(found[0].matrix[0, 0, 2900], matrices[1][0, 0, 2900])
+
+
+def test_layers_are_called_as_the_model_calls_them(tmp_path: Path) -> None:
+    x = torch.randn(1, 1, 8, 4)
+    calls = [AttentionCall.of(AttentionMatrix(x, x), "layers.2", index=i) for i in range(2)]
+    found = save(calls, tmp_path / "it.regard", tokens=["t"] * 8, progress=False)
+    assert [call.layer for call in found] == ["2", "2"]
+    alone = save(AttentionMatrix(x, x), tmp_path / "b.regard", tokens=["t"] * 8, progress=False)
+    assert alone[0].layer == ""

@@ -180,3 +180,11 @@ class TestCheck:
         again = seen[0].matrix.dense() @ value.bfloat16().float()
         rounding = 4 * torch.finfo(torch.bfloat16).eps * value.abs().max().item()
         torch.testing.assert_close(output.float(), again, rtol=0, atol=rounding)
+
+
+def test_large_scores_are_compared_as_exactly() -> None:
+    query, key, value = (random(1, 2, 16, 8, seed=seed) for seed in range(3))
+    model = Kernel(F.scaled_dot_product_attention)
+    with regard.watch(model) as seen:
+        model(3000.0 * query, key, value)
+    assert seen[0].check.gap < 1e-5

@@ -1,6 +1,7 @@
 """What a model writes over after its call is noticed, or was copied."""
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import torch
@@ -157,3 +158,25 @@ class TestWrittenOver:
             kernel(*four(0))
         with pytest.raises(Overwritten, match=r"^call 0 "):
             _ = seen[0].matrix
+
+
+class Attend(nn.Module):
+    def forward(self, query: Tensor, key: Tensor, **options: Any) -> Tensor:
+        return regard.attend(query, key, key, **options)
+
+
+@pytest.mark.parametrize(
+    "options", [{"positions": 0}, {"positions": 0, "pattern": regard.window(before=3, after=3)}]
+)
+def test_keys_ahead_of_the_queries_are_those_of_the_call(options: dict[str, Any]) -> None:
+    """Later calls share keys with earlier ones only if they have all that these looked at."""
+    model = Attend()
+    query, first = random(1, 1, 2, 4, seed=1), random(1, 1, 6, 4, seed=2)
+    second = torch.cat([first[:, :, :2], random(1, 1, 4, 4, seed=3)], dim=2)
+    with regard.watch(model) as seen:
+        model(query, first, **options)
+        seen[0].matrix.dense()
+        model(query, second, **options)
+    for call, key in zip(seen, (first, second), strict=True):
+        expected = regard.AttentionMatrix(query, key, **options).dense()
+        torch.testing.assert_close(call.matrix.dense(), expected)

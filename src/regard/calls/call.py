@@ -123,6 +123,8 @@ class AttentionCall:
         """
         if not isinstance(self.source, Scores):
             raise self._missing()
+        if self.view is not None and self.view.sizes != self.source.shape:
+            raise ValueError(f"{self} is a part of a matrix: take queries and keys of the whole")
         self._check()
         return self.source
 

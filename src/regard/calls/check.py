@@ -109,10 +109,12 @@ def check_scores(
         # Where each key is as good as forbidden, kernels differ on what the row is.
         # A NaN is compared, and found.
         comparable = ~(scores.amax(dim=-1) <= torch.finfo(torch.float16).min)
-        lse = scores.logsumexp(dim=-1)
-        if source.sinks is not None:
-            lse = torch.logaddexp(lse, source.sinks.to(source.dtype)[:, None])
-        weights = torch.exp(scores - lse[..., None])
+        if source.sinks is None:
+            weights = scores.softmax(dim=-1)
+        else:
+            sinks = source.sinks.to(source.dtype)[:, None]
+            lse = torch.logaddexp(scores.logsumexp(dim=-1), sinks)
+            weights = torch.exp(scores - lse[..., None])
         gaps = _gaps(weights, value, output[:, :, _as_slice(chosen)])
         return Check(gaps.where(comparable, 0.0).max(), tolerance(output.dtype))
 

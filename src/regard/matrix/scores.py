@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Lock
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,6 +27,8 @@ from regard.patterns import Pattern
 from regard.patterns.pattern import Everyone
 from regard.positions import Bias
 from regard.versions import Overwritten, Versions
+
+_LOCK = Lock()
 
 _Found = dict[Fact, list[Tensor]]
 """What was found out about rows, a few columns at a time."""
@@ -61,6 +64,7 @@ class Scores:
     value: Float[Tensor, "batch key_heads keys value_dim"] | None = None
     overwritten: str = OVERWRITTEN
     _versions: Versions = field(init=False, repr=False)
+    _kept_lse: Tensor | LazyTensor | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         warm_up_mkl()
@@ -161,8 +165,15 @@ class Scores:
         """Return the logarithm of what each row is divided by, NaN where it isn't known yet."""
         return read(self._lse, batch, heads, queries)
 
-    @cached_property
+    @property
     def _lse(self) -> Tensor | LazyTensor:
+        # Two threads that look at different rows write to one tensor.
+        with _LOCK:
+            if self._kept_lse is None:
+                self._kept_lse = self._new_lse()
+            return self._kept_lse
+
+    def _new_lse(self) -> Tensor | LazyTensor:
         lse, shape = self.known_lse, self.shape
         if lse is not None and not isinstance(lse, Tensor):
             return lse

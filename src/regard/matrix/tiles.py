@@ -183,7 +183,7 @@ def tiles(view: View, facts: Collection[Fact] = (), budget: int = BUDGET) -> Ite
         if columns:
             block = source.block(rows, columns, facts, buffers, whole=view.has_all_keys)
         else:
-            if view.has_all_keys:
+            if view.has_all_keys and not source.has_lse(rows.batch, rows.heads, rows.queries):
                 source.compute_lse(rows, [], buffers)
             places, partial = range(1), [slice(0, 1)]
             sizes = (len(rows.batch), len(rows.heads), len(rows.queries), 1)

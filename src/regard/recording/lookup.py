@@ -84,7 +84,7 @@ def edges(
     found = _rectangle(call, heads_of(call, head), queries, keys)
     top = found.flatten().topk(min(count, found.numel()))
     listed = [
-        (queries.start + place // len(keys), keys.start + place % len(keys), value)
+        (queries[place // len(keys)], keys[place % len(keys)], value)
         for place, value in zip(top.indices.tolist(), top.values.tolist(), strict=True)
         if value > 0.0
     ]

@@ -10,8 +10,9 @@ import torch
 import zarr
 from jaxtyping import Int8
 from torch import Tensor
+from zarr.storage import LocalStore
 
-from regard.calls.call import AttentionCall
+from regard.calls.call import AttentionCall, layer_in
 from regard.matrix.index import Index, as_tensor
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
@@ -53,16 +54,25 @@ class StoredTensor:
 
     def read(self, *where: Index) -> Tensor:
         """Read the chunks that a part needs: rows of heads, or rectangles of them."""
-        _, heads, rows, *keys = where
+        batch, heads, rows, *keys = where
         if keys:
             places = tuple(np.asarray(as_tensor(index)) for index in where[1:])
             values = arrays.read(self.array, places, orthogonal=True)
-            return arrays.as_tensor(values, self.dtype_name)[None]
+            return arrays.as_tensor(values, self.dtype_name)[None][: len(batch)]
         found = torch.empty(1, len(heads), len(rows), *self.array.shape[2:], dtype=self.dtype)
+        version = self._version()
         for number, chosen, places in _in_blocks(rows, self.array.chunks[1]):
             for place, head in enumerate(as_tensor(heads).tolist()):
-                found[0, place, chosen] = _block(self, head, number)[places]
-        return found
+                found[0, place, chosen] = _block(self, version, head, number)[places]
+        return found[: len(batch)]
+
+    def _version(self) -> object:
+        """Return what differs once another recording was written to the same folder."""
+        store = self.array.store
+        if not isinstance(store, LocalStore):
+            return None
+        found = (store.root / self.array.path / "zarr.json").stat()
+        return found.st_ino, found.st_mtime_ns
 
     def modified(self) -> bool:
         return False
@@ -84,8 +94,8 @@ def _in_blocks(rows: Index, height: int) -> Iterator[tuple[int, slice | Tensor, 
 
 
 @lru_cache(_CACHED_BLOCKS)
-def _block(tensor: StoredTensor, head: int, number: int) -> Tensor:
-    """Read a chunk of one head."""
+def _block(tensor: StoredTensor, version: object, head: int, number: int) -> Tensor:
+    """Read a chunk of one head, of a version of the array."""
     height = tensor.array.chunks[1]
     where = (head, slice(number * height, (number + 1) * height))
     return arrays.as_tensor(arrays.read(tensor.array, where), tensor.dtype_name)
@@ -110,7 +120,7 @@ class CallArrays:
             index=facts.index,
             module=facts.module,
             kind=facts.looks,
-            layer=facts.layer,
+            layer=layer_in(facts.module),
             group=facts.group,
             batch=1,
             heads=facts.heads,

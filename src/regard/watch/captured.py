@@ -11,6 +11,10 @@ from torch import Tensor, nn
 
 from regard.matrix.index import Index, read
 from regard.matrix.scores import Scores
+from regard.patterns import Pattern
+from regard.patterns.causal import Causal
+from regard.patterns.pattern import Both
+from regard.patterns.window import Window
 from regard.positions import Bias
 from regard.positions.from_tensor import FromTensor
 from regard.positions.joined import Joined, joined
@@ -79,11 +83,21 @@ class FirstKeys:
 
 
 def num_used_keys(source: Scores) -> int:
-    """Return how many keys there were when a call was made; there may have been room for more."""
+    """Return how many keys there were when a call was made; there may have been room for more.
+
+    Only a call whose queries look back leaves room unused: others look at all keys.
+    """
     _, _, queries, keys = source.shape
-    if isinstance(source.query_positions, Tensor):
+    if isinstance(source.query_positions, Tensor) or not looks_back(source.full_pattern):
         return keys
     return min(keys, source.query_positions + queries)
+
+
+def looks_back(pattern: Pattern) -> bool:
+    """Say whether no query may look at keys behind its place, so that later keys change nothing."""
+    if isinstance(pattern, Both):
+        return looks_back(pattern.first) or looks_back(pattern.second)
+    return isinstance(pattern, Causal) or (isinstance(pattern, Window) and pattern.after == 0)
 
 
 @runtime_checkable

@@ -11,12 +11,10 @@ from regard.calls.call import AttentionCall
 from regard.calls.check import Check
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
-from regard.patterns import Pattern, from_mask
-from regard.patterns.causal import Causal
-from regard.patterns.pattern import Both
+from regard.patterns import from_mask
 from regard.positions import Bias, from_tensor
 from regard.positions.from_tensor import FromTensor
-from regard.watch.captured import FirstKeys, num_used_keys
+from regard.watch.captured import FirstKeys, looks_back, num_used_keys
 from regard.watch.spans import Placed, Spans
 
 _CHUNK = 1 << 22
@@ -174,7 +172,7 @@ class _Chain:
         """Return who may look at whom in the whole text."""
         batch, source = self.first.batch, self.parts[0][0]
         first_query = self.num_keys - sum(self.num_queries)
-        alike = _looks_back(source.full_pattern) and all(
+        alike = looks_back(source.full_pattern) and all(
             one.full_pattern == source.full_pattern and not dropped for one, dropped in self.parts
         )
         consecutive = not isinstance(source.query_positions, Tensor)
@@ -227,13 +225,6 @@ class _Chain:
             whole[:, :, row:stop, dropped : dropped + width] = values[..., :width]
             row = stop
         return from_tensor(whole, first_query=first_query)
-
-
-def _looks_back(pattern: Pattern) -> bool:
-    """Say whether no query may look at keys behind its place, so that later keys change nothing."""
-    if isinstance(pattern, Both):
-        return _looks_back(pattern.first) or _looks_back(pattern.second)
-    return isinstance(pattern, Causal)
 
 
 def _scores_of(call: AttentionCall) -> Scores:
