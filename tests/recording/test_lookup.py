@@ -1,6 +1,7 @@
 """Rows, columns and pairs, against the dense matrix in float64."""
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 import regard
 from regard import AttentionMatrix, causal
 from regard.calls import AttentionCall
-from regard.recording import arrays, save
+from regard.recording import RecordingError, arrays, save
 from tests.recording.conftest import Made
 
 
@@ -146,3 +147,12 @@ def test_layers_are_called_as_the_model_calls_them(tmp_path: Path) -> None:
     assert [call.layer for call in found] == ["2", "2"]
     alone = save(AttentionMatrix(x, x), tmp_path / "b.regard", tokens=["t"] * 8, progress=False)
     assert alone[0].layer == ""
+
+
+def test_a_recording_that_was_removed_is_said_to_be_damaged(tmp_path: Path) -> None:
+    x = torch.randn(1, 1, 8, 4)
+    path = tmp_path / "it.regard"
+    found = save(AttentionMatrix(x, x), path, tokens=["t"] * 8, progress=False)
+    shutil.rmtree(path)
+    with pytest.raises(RecordingError, match="query is damaged"):
+        found[0].matrix.dense()

@@ -71,7 +71,10 @@ class StoredTensor:
         store = self.array.store
         if not isinstance(store, LocalStore):
             return None
-        found = (store.root / self.array.path / "zarr.json").stat()
+        try:
+            found = (store.root / self.array.path / "zarr.json").stat()
+        except OSError as error:
+            raise RecordingError(f"{self.array.path} is damaged: {error}") from error
         return found.st_ino, found.st_mtime_ns
 
     def modified(self) -> bool:
