@@ -13,7 +13,7 @@ HEADER_BYTES = 16 * 2**10
 """The headers of a request may have so many bytes."""
 
 _MOST_CONNECTIONS = 512
-_SLICE = 2**10
+_SLICE = 4 * 2**10
 
 
 class Connection(H11Protocol):
@@ -44,11 +44,12 @@ class Connection(H11Protocol):
         self._has_request()
 
     def data_received(self, data: bytes) -> None:
-        # h11 bounds headers that are incomplete: so they are, until they are found too long.
-        for start in range(0, len(data), _SLICE):
-            if self.transport.is_closing():
-                return
-            super().data_received(data[start : start + _SLICE])
+        # h11 bounds headers that are incomplete. So they are, until they are found too long.
+        start = 0
+        while start < len(data) and not self.transport.is_closing():
+            stop = start + _SLICE if self.conn.their_state is h11.IDLE else len(data)
+            super().data_received(data[start:stop])
+            start = stop
         if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
             self._expect_request()
         else:
