@@ -17,14 +17,15 @@ import zarr
 
 from regard.calls.call import AttentionCall
 from regard.calls.choose import listed
-from regard.calls.texts import check_whole, layers_of, texts_of
+from regard.calls.first_look import first_look
+from regard.calls.texts import Layer, check_whole, layers_of, texts_of
 from regard.matrix import AttentionMatrix
 from regard.matrix.progress import progressing
 from regard.recording.arrays import DTYPES
 from regard.recording.opening import PARTIAL, open
 from regard.recording.pyramid import mean_of_all
 from regard.recording.recording import Recording
-from regard.recording.schema import Facts, Section, TextFacts
+from regard.recording.schema import Facts, FirstHead, Section, TextFacts
 from regard.recording.stored import CallArrays
 from regard.recording.text import Offsets, RecordedText, sections_of, write_text
 from regard.recording.write_call import ATTRIBUTE, write_call
@@ -113,6 +114,7 @@ def save(
         ],
         sections=[],
         calls=len(layers),
+        first=_first_head(layers, batch),
         all_cells=[],
         digest="",
     )
@@ -172,6 +174,13 @@ def _finish(
         # Zarr has it for version 3 without its being in the specification: others may ignore it.
         warnings.simplefilter("ignore")
         zarr.consolidate_metadata(root.store)
+
+
+def _first_head(layers: Sequence[Layer], batch: int | None) -> FirstHead:
+    target = max(layer.queries.text for layer in layers)
+    numbers = [number for number, layer in enumerate(layers) if layer.queries.text == target]
+    first = first_look([layers[number] for number in numbers], batch)
+    return FirstHead(call=numbers[first.layer], head=first.head)
 
 
 def _found_sections(root: zarr.Group, facts: Facts) -> list[Section]:

@@ -48,6 +48,18 @@ class Section(_Facts):
     title: str = Field(max_length=200)
 
 
+class FirstHead(_Facts):
+    """The head to show first.
+
+    Attributes:
+        call: the number of the call.
+        head: the number of the head.
+    """
+
+    call: int = Field(ge=0)
+    head: int = Field(ge=0)
+
+
 class CallFacts(_Facts):
     """A call of attention.
 
@@ -132,6 +144,7 @@ class Facts(_Facts):
         texts: one, or for an encoder–decoder two.
         sections: parts of the texts that have a title.
         calls: how many calls there are.
+        first: the head to show first; None in recordings that don't name one.
         all_cells: how many tokens a cell of each stored map of the mean of all heads has; empty
             where calls are of different sizes.
         digest: the content address, of all that is stored.
@@ -149,6 +162,7 @@ class Facts(_Facts):
     texts: list[TextFacts] = Field(min_length=1, max_length=2)
     sections: list[Section]
     calls: int = Field(ge=0)
+    first: FirstHead | None = None
     all_cells: list[int]
     digest: str = Field(pattern="^[0-9a-f]{16}$|^$")
 

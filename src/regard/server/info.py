@@ -13,7 +13,6 @@ from regard.server.models import (
     Provenance,
     Published,
     Recordings,
-    Section,
     TextInfo,
 )
 from regard.server.tile_ids import HeadName
@@ -63,9 +62,7 @@ def info(recording: Recording, published: Published | None = None) -> Info:
         tile_size=TILE_SIZE,
         row_block=ROW_BLOCK,
         texts=[TextInfo(name=text.name, tokens=text.tokens) for text in recording.about.texts],
-        sections=[
-            Section(text=one.text, token=one.token, title=one.title) for one in recording.sections
-        ],
+        sections=recording.sections,
         measures=[
             MeasureKind(name=name, title=one.name, unit=one.unit, about=one.about)
             for name, one in MEASURES.items()
@@ -89,6 +86,7 @@ def info(recording: Recording, published: Published | None = None) -> Info:
             for stored in recording.stored
             for facts in [stored.facts]
         ],
+        first=recording.about.first,
         all=_all_heads(recording),
         published=published,
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from regard.calls.call import AttentionCall
 from regard.calls.choose import listed, one_sequence
+from regard.calls.first_look import first_look
 from regard.calls.measures import MEASURES
 from regard.calls.texts import Layer, TextPart, layers_of, texts_of
 from regard.errors import check_positive
@@ -109,7 +110,8 @@ def page(
             [layers[number].title for number in numbers],
         )
     steps = None if explanation is None else explanation.as_data()
-    return composed(shown, {"title": title, "about": about, "explanation": steps}, limit)
+    words = {"title": title, "about": about, "explanation": steps}
+    return composed(shown, {**words, "first": _first(layers, batch)}, limit)
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
 
     Args:
         shown: what it shows.
-        words: title, line below it and explanation.
+        words: title, line below it, explanation and what is shown first.
         limit: its largest size in bytes, more or less.
     """
     longest = max(len(part.pieces) for part in shown.parts)
@@ -168,7 +170,7 @@ def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
         blob = blobs[f"average-{number}"] = packed(write(group))
         check(blob, group, shown.layers[numbers[0]], titles[number])
     facts = {
-        "version": 2,
+        "version": 3,
         **words,
         "texts": [_text(part) for part in shown.parts],
         "layers": [
@@ -190,6 +192,16 @@ def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
         "floor": floor,
     }
     return document(facts, blobs)
+
+
+def _first(layers: Sequence[Layer], batch: int | None) -> list[dict[str, int]]:
+    """Return what is shown first of each text that looks, the text that was written last first."""
+    found: list[dict[str, int]] = []
+    for text in sorted({layer.queries.text for layer in layers}, reverse=True):
+        numbers = [n for n, layer in enumerate(layers) if layer.queries.text == text]
+        first = first_look([layers[number] for number in numbers], batch)
+        found.append({"layer": numbers[first.layer], "head": first.head, "token": first.query})
+    return found
 
 
 def _stacks(layers: Sequence[Layer]) -> list[list[int]]:
