@@ -13,7 +13,11 @@ STARTS = torch.tensor([0, 4, 2])
 def embedding_of(positions: str | None, num_types: int = 0) -> TokenEmbedding:
     return lively(
         TokenEmbedding(
-            VOCABULARY, MODEL_DIM, positions=positions, num_positions=13, num_types=num_types
+            VOCABULARY,
+            MODEL_DIM,
+            position_encoding=positions,
+            num_positions=13,
+            num_types=num_types,
         )
     )
 
@@ -75,4 +79,4 @@ def test_past_the_table_there_is_no_vector() -> None:
 
 def test_no_vocabulary_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^vocabulary_size must be at least 1, got 0$"):
-        TokenEmbedding(0, MODEL_DIM, positions=None, num_positions=3)
+        TokenEmbedding(0, MODEL_DIM, position_encoding=None, num_positions=3)

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import check_positive
-from regard.models.order import Positions
+from regard.models.order import PositionEncoding
 from regard.models.stack import STD
 from regard.positions import Learned, sinusoidal
 
@@ -16,7 +16,7 @@ class TokenEmbedding(nn.Module):
     Args:
         vocabulary_size: number of different tokens.
         model_dim: size of the vectors.
-        positions: "learned" and "sinusoidal" add something here; anything else doesn't.
+        position_encoding: "learned" and "sinusoidal" add something here; anything else doesn't.
         num_positions: number of learned positions.
         num_types: number of token types, which BERT has; 0 for none.
     """
@@ -26,7 +26,7 @@ class TokenEmbedding(nn.Module):
         vocabulary_size: int,
         model_dim: int,
         *,
-        positions: Positions,
+        position_encoding: PositionEncoding,
         num_positions: int,
         num_types: int = 0,
     ) -> None:
@@ -36,8 +36,10 @@ class TokenEmbedding(nn.Module):
             raise ValueError(f"num_types must be at least 0, got {num_types}")
         self.tokens = nn.Embedding(vocabulary_size, model_dim)
         self.types = nn.Embedding(num_types, model_dim) if num_types else None
-        self.positions = Learned(num_positions, model_dim) if positions == "learned" else None
-        self.sinusoidal = positions == "sinusoidal"
+        self.positions = (
+            Learned(num_positions, model_dim) if position_encoding == "learned" else None
+        )
+        self.sinusoidal = position_encoding == "sinusoidal"
         for table in filter(None, (self.tokens, self.types)):
             nn.init.normal_(table.weight, std=STD)
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.errors import check_choice, check_positive
 from regard.layers import FeedForward, KeyValueCache, MultiHeadAttention, TransformerBlock
 from regard.matrix import AttentionMatrix
-from regard.models.order import Positions, order
+from regard.models.order import PositionEncoding, order
 from regard.patterns import Pattern
 
 STD = 0.02
@@ -38,9 +38,9 @@ class Stack(nn.ModuleList):
         norm: "layer" or "rms".
         norm_eps: what is added to a variance before it divides.
         norm_first: which of the two forms of `TransformerBlock`.
-        positions: what attention is told of order.
+        position_encoding: what attention is told of order.
         bidirectional: whether positions look ahead too.
-        bias: whether linear layers have biases.
+        projection_bias: whether linear layers have biases.
         dropout: the share of what is added in a block that is dropped in training.
         attention_dropout: the share of attention weights that is dropped in training.
     """
@@ -58,16 +58,16 @@ class Stack(nn.ModuleList):
         norm: str = "layer",
         norm_eps: float = 1e-5,
         norm_first: bool = True,
-        positions: Positions = None,
+        position_encoding: PositionEncoding = None,
         bidirectional: bool = True,
-        bias: bool = True,
+        projection_bias: bool = True,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         check_positive(num_layers=num_layers, model_dim=model_dim, num_heads=num_heads)
         told = order(
-            positions,
+            position_encoding,
             num_heads=num_heads,
             key_dim=key_dim or model_dim // num_heads,
             bidirectional=bidirectional,
@@ -79,14 +79,16 @@ class Stack(nn.ModuleList):
                 num_heads,
                 num_key_heads=num_key_heads,
                 key_dim=key_dim,
-                projection_bias=bias,
+                projection_bias=projection_bias,
                 rotary=told.rotary,
                 bias=told.bias,
                 dropout=attention_dropout,
             )
             feed_forward = None
             if hidden_dim:
-                feed_forward = FeedForward(model_dim, hidden_dim, activation=activation, bias=bias)
+                feed_forward = FeedForward(
+                    model_dim, hidden_dim, activation=activation, bias=projection_bias
+                )
             block = TransformerBlock(
                 attention,
                 feed_forward,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.layers import KeyValueCache
 from regard.matrix import AttentionMatrix
 from regard.models.embedding import TokenEmbedding
-from regard.models.order import Positions
+from regard.models.order import PositionEncoding
 from regard.models.sampling import choose
 from regard.models.stack import STD, Stack, make_norm
 from regard.models.weights import gpt2, llama, loaded
@@ -20,8 +20,8 @@ from regard.patterns.narrowed import narrowed
 class TextDecoder(nn.Module):
     """Say what may come next, from what came before (Radford et al., 2019; Touvron et al., 2023).
 
-    The defaults are GPT-2's shape. Llama's is `positions="rotary", norm="rms",
-    activation="swiglu", bias=False`, often with fewer key heads.
+    The defaults are GPT-2's shape. Llama's is `position_encoding="rotary", norm="rms",
+    activation="swiglu", projection_bias=False`, often with fewer key heads.
 
     Args:
         vocabulary_size: number of different tokens.
@@ -32,13 +32,13 @@ class TextDecoder(nn.Module):
         key_dim: size of a head's queries, keys and values; model_dim // num_heads by default.
         hidden_dim: size of the hidden layer of a block; 4 · model_dim by default, and 0 for blocks
             of attention alone.
-        positions: how the model is told the order of its tokens: "learned", "sinusoidal", "rotary",
-            "alibi", "relative", a `Rotary`, a `Bias` or None.
+        position_encoding: how the model is told the order of its tokens: "learned", "sinusoidal",
+            "rotary", "alibi", "relative", a `Rotary`, a `Bias` or None.
         num_positions: the longest sequence, if positions are learned.
         norm: "layer" or "rms".
         norm_eps: what is added to a variance before it divides.
         activation: the activation of the hidden layer, as in `FeedForward`.
-        bias: whether linear layers have biases.
+        projection_bias: whether linear layers have biases.
         tied: whether the matrix that reads tokens also scores them.
         pattern: who may look at whom; `causal()` by default. Add a window with
             `causal() & window(before=255)`.
@@ -67,12 +67,12 @@ class TextDecoder(nn.Module):
         num_key_heads: int | None = None,
         key_dim: int | None = None,
         hidden_dim: int | None = None,
-        positions: Positions = "learned",
+        position_encoding: PositionEncoding = "learned",
         num_positions: int = 1024,
         norm: str = "layer",
         norm_eps: float = 1e-5,
         activation: str = "gelu_tanh",
-        bias: bool = True,
+        projection_bias: bool = True,
         tied: bool = True,
         pattern: Pattern | None = None,
         dropout: float = 0.0,
@@ -89,14 +89,17 @@ class TextDecoder(nn.Module):
             activation=activation,
             norm=norm,
             norm_eps=norm_eps,
-            positions=positions,
+            position_encoding=position_encoding,
             bidirectional=False,
-            bias=bias,
+            projection_bias=projection_bias,
             dropout=dropout,
             attention_dropout=attention_dropout,
         )
         self.embedding = TokenEmbedding(
-            vocabulary_size, model_dim, positions=positions, num_positions=num_positions
+            vocabulary_size,
+            model_dim,
+            position_encoding=position_encoding,
+            num_positions=num_positions,
         )
         self.dropout = nn.Dropout(dropout)
         self.norm = make_norm(norm, model_dim, norm_eps)

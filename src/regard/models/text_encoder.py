@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from regard.matrix import AttentionMatrix
 from regard.models.embedding import TokenEmbedding
-from regard.models.order import Positions
+from regard.models.order import PositionEncoding
 from regard.models.stack import Stack
 from regard.models.weights import bert, loaded
 from regard.patterns import Pattern
@@ -25,9 +25,9 @@ class TextEncoder(nn.Module):
         num_heads: number of heads of a block.
         hidden_dim: size of the hidden layer of a block; 4 · model_dim by default, and 0 for blocks
             of attention alone.
-        positions: how the model is told the order of its tokens: "learned", "sinusoidal", "rotary",
-            "alibi", "relative", a `Rotary` or a `Bias`; with None it isn't, and a permutation of
-            the tokens permutes the vectors, nothing else.
+        position_encoding: how the model is told the order of its tokens: "learned", "sinusoidal",
+            "rotary", "alibi", "relative", a `Rotary` or a `Bias`; with None it isn't, and a
+            permutation of the tokens permutes the vectors, nothing else.
         num_positions: the longest sequence, if positions are learned.
         num_types: number of token types; 0 for none.
         activation: the activation of the hidden layer, as in `FeedForward`.
@@ -56,7 +56,7 @@ class TextEncoder(nn.Module):
         num_heads: int,
         *,
         hidden_dim: int | None = None,
-        positions: Positions = "learned",
+        position_encoding: PositionEncoding = "learned",
         num_positions: int = 512,
         num_types: int = 0,
         activation: str = "gelu",
@@ -74,14 +74,14 @@ class TextEncoder(nn.Module):
             activation=activation,
             norm_eps=norm_eps,
             norm_first=False,
-            positions=positions,
+            position_encoding=position_encoding,
             dropout=dropout,
             attention_dropout=attention_dropout,
         )
         self.embedding = TokenEmbedding(
             vocabulary_size,
             model_dim,
-            positions=positions,
+            position_encoding=position_encoding,
             num_positions=num_positions,
             num_types=num_types,
         )

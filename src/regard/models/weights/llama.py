@@ -47,11 +47,11 @@ def llama(model: Any) -> Read:
         "num_key_heads": config.num_key_value_heads,
         "key_dim": config.head_dim,
         "hidden_dim": config.intermediate_size,
-        "positions": Rotary(2 * len(frequencies), frequencies=frequencies.float()),
+        "position_encoding": Rotary(2 * len(frequencies), frequencies=frequencies.float()),
         "norm": "rms",
         "norm_eps": config.rms_norm_eps,
         "activation": choice(config, "hidden_act", {"silu": "swiglu", "gelu": "geglu"}),
-        "bias": config.attention_bias,
+        "projection_bias": config.attention_bias,
         "tied": is_tied(model),
         "attention_dropout": config.attention_dropout,
     }
