@@ -101,7 +101,8 @@ def page(
         )
         means.update(zip(numbers, of_layers, strict=True))
         averages.append(of_all)
-    shown = Shown(layers, stacks, found, means, averages, count)
+    first = _first(layers, batch)
+    shown = Shown(layers, stacks, found, means, averages, count, first)
     for numbers, average in zip(stacks, averages, strict=True):
         check_weights(
             [one_sequence(layers[number].call, batch) for number in numbers],
@@ -110,8 +111,7 @@ def page(
             [layers[number].title for number in numbers],
         )
     steps = None if explanation is None else explanation.as_data()
-    words = {"title": title, "about": about, "explanation": steps}
-    return composed(shown, {**words, "first": _first(layers, batch)}, limit)
+    return composed(shown, {"title": title, "about": about, "explanation": steps}, limit)
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,7 @@ class Shown:
         means: the strongest keys in the mean over the heads of each layer, by its number.
         averages: the same over all layers of each stack, in the order of the stacks.
         kept: how many keys of a query were kept.
+        first: layer, head and token to show first, of each text that looks.
     """
 
     layers: Sequence[Layer]
@@ -133,6 +134,7 @@ class Shown:
     means: Mapping[int, Strongest]
     averages: Sequence[Strongest]
     kept: int
+    first: Sequence[Mapping[str, int]]
 
     @property
     def parts(self) -> list[TextPart]:
@@ -149,7 +151,7 @@ def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
 
     Args:
         shown: what it shows.
-        words: title, line below it, explanation and what is shown first.
+        words: title, line below it and explanation.
         limit: its largest size in bytes, more or less.
     """
     longest = max(len(part.pieces) for part in shown.parts)
@@ -190,6 +192,7 @@ def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
         "weight_bits": weight_bits,
         "kept": shown.kept,
         "floor": floor,
+        "first": shown.first,
     }
     return document(facts, blobs)
 
