@@ -98,7 +98,7 @@ class _Ablation(Alteration):
     def altered(self, site: CallSite, call: RawCall) -> RawCall:
         output = call.output
         heads = self._heads_of(site, output)
-        new: Heads | None = None
+        new: Tensor | None = None
         if self._by == "mean":
             new = _mean(output[:, heads], self._real(site, call))
         return replace(call, instead=self._replaced(site, call.returned, heads, new))
@@ -121,7 +121,7 @@ class _Ablation(Alteration):
         if not torch.equal(where.flatten().sort().values, numbers):
             self.refuse(site, "something is added to its output by the function that computes it")
         where = where.long()
-        new: Heads | None = None
+        new: Tensor | None = None
         if self._by == "mean":
             new = _mean(reading.output[:, heads], self._real_by_weights(site, reading))
         current = result.reshape(-1)[where]
@@ -136,9 +136,16 @@ class _Ablation(Alteration):
         return heads
 
     def _replaced(
-        self, site: CallSite, current: Heads, heads: list[int], new: Heads | None
+        self, site: CallSite, current: Heads, heads: list[int], new: Tensor | None
     ) -> Heads:
-        """Return outputs with others for some heads: new ones, those that were seen, or zeros."""
+        """Return outputs with others for some heads: new ones, those that were seen, or zeros.
+
+        Args:
+            site: who has returned them.
+            current: the outputs.
+            heads: the heads.
+            new: their new outputs, or one for all queries.
+        """
         index = torch.tensor(heads, device=current.device)
         if isinstance(self._by, Seen):
             new = self._seen(site, current, heads)
@@ -212,8 +219,10 @@ class _Ablation(Alteration):
             )
 
 
-def _mean(output: Heads, real: Bool[Tensor, "batch_or_1 queries"]) -> Heads:
-    """Return the mean over positions, [batch, heads, 1, value_dim]."""
+def _mean(
+    output: Heads, real: Bool[Tensor, "batch_or_1 queries"]
+) -> Float[Tensor, "batch heads 1 value_dim"]:
+    """Return the mean over positions."""
     counted = real.to(output.device)[:, None, :, None]
     numbers = output.to(torch.promote_types(output.dtype, torch.float32))
     total = numbers.masked_fill(~counted, 0.0).sum(dim=2, keepdim=True)

@@ -121,7 +121,7 @@ class _KnockOut(Alteration):
             self.refuse(site, "dropout is on: call model.eval() first")
         self._check(site, call, inputs)
         if call.weights is not None:
-            call = _from_weights(call, knocked, heads, inputs.query_positions)
+            call = _from_weights(call, knocked, heads, inputs)
         else:
             call = self._attended(call, inputs, knocked, heads, rows)
         if len(heads) == call.query.shape[1]:
@@ -223,7 +223,7 @@ class _KnockOut(Alteration):
         """Refuse a call that was misunderstood."""
         self._num_calls += 1
         value, output, number = call.value, call.output, self._num_calls
-        if call.weights is not None:
+        if call.weights is not None and call.sinks is None:
             found = check_weights(call.weights, value, output, number, dropout=False)
         else:
             first = inputs.first_position
@@ -323,20 +323,31 @@ def _put(
 
 
 def _from_weights(
-    call: RawCall, knocked: Pattern, heads: list[int], positions: Int[Tensor, "queries"]
+    call: RawCall, knocked: Pattern, heads: list[int], inputs: AttentionInputs
 ) -> RawCall:
     """Return a call of which the kernel has written the weights down."""
     assert call.weights is not None
     weights = call.weights.to(torch.promote_types(call.weights.dtype, torch.float32))
     chosen = torch.zeros(weights.shape[1], dtype=torch.bool, device=weights.device)
     chosen[heads] = True
-    forbidden = knocked.dense(positions.to(weights.device), weights.shape[3])[:, None]
+    positions = inputs.query_positions.to(weights.device)
+    forbidden = knocked.dense(positions, weights.shape[3])[:, None]
     forbidden = forbidden & chosen[:, None, None]
     left = weights.masked_fill(forbidden, 0.0)
     total = left.sum(dim=-1, keepdim=True)
     if call.sinks is not None:
-        # What the sink has of a row is part of what it is divided by.
-        total = 1.0 - (weights - left).sum(dim=-1, keepdim=True)
+        # What the sink has of a row is part of what it is divided by. As 1 less the weights, it
+        # would be lost in their rounding.
+        _, lse = attend_with_lse(
+            call.query,
+            call.key,
+            call.value,
+            pattern=inputs.pattern,
+            bias=inputs.bias,
+            scale=inputs.scale,
+            positions=inputs.query_positions,
+        )
+        total = total + torch.sigmoid(call.sinks.to(lse.dtype)[:, None] - lse)[..., None]
     left = left / total.masked_fill(total <= 0.0, 1.0)
     value = call.value.to(left.dtype)
     grouped = left.view(len(left), value.shape[1], -1, left.shape[3])
