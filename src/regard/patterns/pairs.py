@@ -61,7 +61,9 @@ class Runs:
             if start > -_END and stop < _END:
                 return f"range({start}, {stop})"
             return f"slice({start if start > -_END else None}, {stop if stop < _END else None})"
-        return str([position for span in self.spans for position in range(*span)])
+        if all(stop - start == 1 for start, stop in self.spans):
+            return str([start for start, _ in self.spans])
+        return str([range(*span) for span in self.spans])
 
 
 @dataclass(frozen=True)
