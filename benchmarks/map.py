@@ -1,13 +1,14 @@
 """Measure recordings and the server of their map: sizes, times of tiles at every level, load.
 
-    python -m benchmarks.map [--json] [--only record book long longest load first]
+    python -m benchmarks.map [--json] [--only record book long longest load attack first]
 
 `record`: SmolLM2, 30 layers of 9 heads, over 8,192 tokens of Moby Dick: the time to record it,
 beside a bare forward pass of the model, and its size. `book`: tiles of that recording. `long`: a
 made one of 131,072 tokens, 4 heads of size 64, causal. `longest`: a made one of 1,048,576 tokens,
 one head, causal with a window of 4,096. Each tile is asked of the real server in a process of its
 own, over HTTP, one after the other, and none twice: the time is what a viewer waits. `load`: 32
-viewers pan at random over the book for a minute. `first`: from going to the address of the book to
+viewers pan at random over the book for a minute. `attack`: one viewer does, and once more while 300
+strangers send nothing, a byte now and then, too much, or what is wrong. `first`: from going to the address of the book to
 its first picture, and until one can zoom, in Chromium with graphics in software and nothing in its
 cache; of a server that has just begun, and of one that was asked before.
 
@@ -25,6 +26,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
@@ -32,6 +34,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, logging
 
 import regard
+from benchmarks._map_attack import attacked
 from benchmarks._map_first import Opened, chromium, median, opened
 from benchmarks._map_load import load as panned
 from benchmarks._measure import Figure, run_parts, versions
@@ -122,10 +125,10 @@ def longest() -> Path:
 
 
 @contextmanager
-def served(path: Path) -> Generator[tuple[str, psutil.Process]]:
+def served(path: Path, *options: str) -> Generator[tuple[str, psutil.Process]]:
     """Serve a recording in a process of its own; yield its address and the process."""
     code = "from regard.cli import main; main()"
-    command = [sys.executable, "-c", code, "map", str(path), "--no-open"]
+    command = [sys.executable, "-c", code, "map", str(path), "--no-open", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -244,6 +247,19 @@ def load_figures() -> Iterator[Figure]:
     yield Figure("load: memory of the server", after / 1e9, "GB", "", f"{before / 1e9:.2f} before")
 
 
+def attack_figures() -> Iterator[Figure]:
+    """Let one viewer pan, and then once more while strangers attack the server."""
+    with served(book() / "it.regard", "--host", "0.0.0.0") as (link, _):
+        url = urlsplit(link)._replace(netloc=f"127.0.0.1:{urlsplit(link).port}").geturl()
+        quiet = panned(url, viewers=1, seconds=60.0)
+        with attacked(url):
+            found = panned(url, viewers=1, seconds=60.0)
+    yield Figure("attack: requests of a viewer in 60 s", found["requests"], "")
+    yield Figure("attack: errors", found["errors"], "", "≤ 0")
+    yield Figure("attack: p95", 1e3 * found["p95"], "ms", "", f"{1e3 * quiet['p95']:.0f} before")
+    yield Figure("attack: p95, of that before", found["p95"] / quiet["p95"], "×", "≤ 3")
+
+
 def first_figures() -> Iterator[Figure]:
     path = book() / "it.regard"
     with chromium() as browser:
@@ -275,6 +291,7 @@ if __name__ == "__main__":
             "long": long_figures,
             "longest": longest_figures,
             "load": load_figures,
+            "attack": attack_figures,
             "first": first_figures,
         },
         versions("transformers", "zarr", "fastapi", "uvicorn"),

@@ -18,7 +18,6 @@ from playwright.sync_api import sync_playwright
 
 import regard
 from examples.screenshot import chromium_path
-from regard.server import show
 
 LARGEST = 400_000
 """The most bytes of a picture."""
@@ -83,7 +82,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="names of pictures")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    shown = show(regard.open(options.recording))
+    shown = regard.map(regard.open(options.recording))
     with sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=chromium_path(), args=ARGUMENTS)
         for shot in SHOTS:

@@ -36,7 +36,7 @@ class Running:
     """A server that runs.
 
     Attributes:
-        url: its address, without a slash at the end.
+        url: its address, with the secret if there is one, without a slash at the end.
         client: a client that asks it.
         served: the app.
         loop: the event loop that it runs in.
@@ -112,7 +112,7 @@ def served(*recordings: Recording, **options: Any) -> Generator[Running]:
     thread.start()
     try:
         assert ready.wait(PATIENCE)
-        url = link("127.0.0.1", listener.getsockname()[1]).rstrip("/")
+        url = link("127.0.0.1", listener.getsockname()[1], options.get("token")).rstrip("/")
         with httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False) as client:
             yield Running(url, client, made, loops[0])
     finally:

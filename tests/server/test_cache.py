@@ -18,15 +18,22 @@ def test_the_oldest_go_first_and_use_makes_young() -> None:
 
 def test_bytes_are_counted() -> None:
     cache = Cache(limit=10_000)
-    cache.put("a", answer(1000))
+    cache.put("aa", answer(1000))
     one = cache.bytes
     assert one >= 1000
-    cache.put("a", answer(1000))
+    cache.put("aa", answer(1000))
     assert (cache.bytes, len(cache)) == (one, 1)
     for number in range(50):
-        cache.put(number, answer(1000))
+        cache.put(f"{number:02}", answer(1000))
         assert cache.bytes <= 10_000
     assert cache.bytes == len(cache) * one
+
+
+def test_keys_are_counted() -> None:
+    cache = Cache(limit=100_000)
+    for letter in "abcdefghij":
+        cache.put(("digest", (letter * 5000,)), answer(10))
+    assert 50_000 < cache.bytes < 60_000
 
 
 def test_what_is_too_large_is_not_kept() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks._map_attack import attacked
 from benchmarks._map_load import load
 from tests.server.made import Made
 from tests.server.running import served
@@ -20,6 +21,18 @@ def test_thirty_two_viewers(book: Made) -> None:
         # After all of them have gone, nothing is left behind.
         assert running.work.num_waiting == 0
         assert running.service.cache.bytes <= 2_000_000
+
+
+def test_a_viewer_under_attack(book: Made) -> None:
+    """Of 300 strangers who send nothing, slowly, too much or what is wrong, a viewer sees nothing.
+
+    How long tiles take meanwhile is in `python -m benchmarks map`.
+    """
+    with served(book.recording, token="a-secret") as running, attacked(running.url):
+        assert load(running.url, 1, seconds=2)["faults"] == []
+        found = load(running.url, 1, seconds=5)
+        assert found["faults"] == []
+        assert found["requests"] + found["left"] > 0
 
 
 @pytest.mark.thorough

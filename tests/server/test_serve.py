@@ -4,14 +4,20 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
 
 import httpx
+import psutil
 import pytest
 
 from regard.server.serve import link, listening
@@ -22,11 +28,18 @@ PATIENCE = 60.0
 
 
 @contextmanager
-def process(*arguments: object) -> Generator[tuple[subprocess.Popen[str], str]]:
-    """Run the command without a browser; yield it and its link."""
-    command = [*COMMAND, *map(str, arguments), "--no-open"]
+def process(
+    *arguments: object, browser: Path | None = None
+) -> Generator[tuple[subprocess.Popen[str], str]]:
+    """Run the command, without a browser unless there is one; yield it and its link."""
+    opens = "--no-open" if browser is None else "--open"
     running = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*COMMAND, *map(str, arguments), opens],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"BROWSER": str(browser)},
     )
     try:
         assert running.stdout is not None
@@ -35,6 +48,12 @@ def process(*arguments: object) -> Generator[tuple[subprocess.Popen[str], str]]:
         if running.poll() is None:
             running.kill()
         running.communicate()
+
+
+def ask(path: str) -> None:
+    """Ask for something, of a server that may end meanwhile."""
+    with suppress(httpx.HTTPError):
+        httpx.get(path, timeout=PATIENCE, trust_env=False)
 
 
 def interrupted(running: subprocess.Popen[str]) -> tuple[int, str]:
@@ -46,7 +65,7 @@ def interrupted(running: subprocess.Popen[str]) -> tuple[int, str]:
 
 def test_it_runs_until_ctrl_c(book: Made) -> None:
     with process(book.path) as (running, where):
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", where)
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{40,}/", where)
         found = httpx.get(f"{where}recordings.json", trust_env=False).json()
         assert [one["digest"] for one in found["recordings"]] == [book.digest]
         assert "map.js" in httpx.get(where, trust_env=False).text
@@ -95,16 +114,78 @@ def test_two_recordings(book: Made, pair: Made) -> None:
         assert [one["name"] for one in found["recordings"]] == ["book", "pair"]
 
 
-def test_open_to_others_only_by_a_secret(book: Made) -> None:
-    with process(book.path, "--host", "0.0.0.0") as (_, where):
-        found = re.fullmatch(r"http://([^:/]+):(\d+)/\?token=([\w-]{40,})", where)
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_open_only_by_a_secret(book: Made, host: str) -> None:
+    with process(book.path, "--host", host) as (running, where):
+        found = re.fullmatch(r"http://([^:/]+):(\d+)/([\w-]{40,})/", where)
         assert found is not None
         url = f"http://127.0.0.1:{found[2]}"
         with httpx.Client(base_url=url, trust_env=False) as client:
             assert client.get("/recordings.json").status_code == 403
-            assert client.get("/", params={"token": found[3]}).status_code == 200
             headers = {"Host": f"{found[1]}:{found[2]}"}
-            assert client.get("/recordings.json", headers=headers).status_code == 200
+            answer = client.get(f"/{found[3]}/recordings.json", headers=headers)
+            assert answer.status_code == 200
+        # All users of a machine can read the arguments of all processes.
+        assert found[3] not in " ".join(psutil.Process(running.pid).cmdline())
+
+
+BROWSER = """#!/bin/sh
+echo "$@" > "$(dirname "$0")/arguments"
+"""
+
+
+def test_the_secret_is_no_argument_of_the_browser(book: Made, tmp_path: Path) -> None:
+    browser, arguments = tmp_path / "browser", tmp_path / "arguments"
+    browser.write_text(BROWSER)
+    browser.chmod(0o755)
+    with process(book.path, browser=browser) as (_, where):
+        while not (arguments.exists() and arguments.read_text().endswith("\n")):
+            time.sleep(0.01)
+        opened = arguments.read_text().strip()
+        assert opened.startswith("file://")
+        page = Path(opened.removeprefix("file://"))
+        assert f'url={where}"' in page.read_text()
+        assert stat.S_IMODE(page.parent.stat().st_mode) == 0o700
+
+
+class Stuck(SimpleHTTPRequestHandler):
+    """Serves a recording, and never comes to an end with numbers of it."""
+
+    asked: ClassVar[threading.Event]
+    release: ClassVar[threading.Event]
+
+    def do_GET(self) -> None:
+        if "/query/c/" in self.path:
+            self.asked.set()
+            self.release.wait(PATIENCE)
+        super().do_GET()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_though_a_recording_does_not_answer(book: Made, number: signal.Signals) -> None:
+    Stuck.asked, Stuck.release = threading.Event(), threading.Event()
+    handler = partial(Stuck, directory=str(book.path.parent))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as site:
+        serving = threading.Thread(target=site.serve_forever)
+        serving.start()
+        there = f"http://127.0.0.1:{site.server_address[1]}/{book.path.name}"
+        try:
+            with process(there) as (running, where):
+                path = f"{where}data/{book.digest}/weight/c0-h0/5/3.json"
+                asker = threading.Thread(target=ask, args=(path,))
+                asker.start()
+                assert Stuck.asked.wait(PATIENCE)
+                os.kill(running.pid, number)
+                running.wait(PATIENCE)
+                asker.join(PATIENCE)
+        finally:
+            Stuck.release.set()
+            site.shutdown()
+            serving.join()
 
 
 def test_the_next_port_is_taken_if_one_is_in_use() -> None:
@@ -127,4 +208,4 @@ def test_an_address_that_is_not_ours() -> None:
 def test_links() -> None:
     assert link("127.0.0.1", 8080) == "http://127.0.0.1:8080/"
     assert link("::1", 80) == "http://[::1]:80/"
-    assert link("0.0.0.0", 80, "abc") == f"http://{socket.gethostname()}:80/?token=abc"
+    assert link("0.0.0.0", 80, "abc") == f"http://{socket.gethostname()}:80/abc/"

@@ -1,7 +1,9 @@
 """`regard map`: recordings in the browser, from the whole text down to one pair of tokens."""
 
+import tempfile
 import threading
 import webbrowser
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,8 +26,8 @@ def map_recordings(
         str,
         typer.Option(
             metavar="ADDRESS",
-            help="The address to listen at. Other than this machine's own, others can open the "
-            "map, by a link with a secret.",
+            help="The address to listen at. Other than this machine's own, whoever has the link "
+            "can open the map from elsewhere.",
         ),
     ] = "127.0.0.1",
     opened: Annotated[
@@ -52,7 +54,26 @@ def map_recordings(
             tell("whoever has this link can open the map; it is not encrypted on its way")
         tell("Ctrl-C ends it")
         if opened:
+            page = entry(link, Path(folder))
             # A browser in the terminal would hold up the server until it is closed.
-            threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
+            threading.Thread(target=webbrowser.open, args=(page.as_uri(),), daemon=True).start()
 
-    serve(found, host=host, port=port, ready=ready)
+    # Nobody else may look into such a folder.
+    with tempfile.TemporaryDirectory(prefix="regard-", ignore_cleanup_errors=True) as folder:
+        serve(found, host=host, port=port, ready=ready)
+
+
+def entry(link: str, folder: Path) -> Path:
+    """Write a page that goes on to a link; return its path.
+
+    All users of a machine can see the arguments of a process, so that the link, which has a secret,
+    is none of a browser that is started.
+    """
+    page = folder / "map.html"
+    page.write_text(
+        '<!doctype html>\n<meta charset="utf-8">'
+        f'<meta http-equiv="refresh" content="0;url={link}"><title>Regard</title>\n'
+        f'<p><a href="{link}">Open the map</a></p>\n',
+        encoding="utf-8",
+    )
+    return page

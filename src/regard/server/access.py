@@ -1,16 +1,15 @@
-"""Who may ask: requests that name this machine, and, where it is open to others, know a secret."""
+"""Who may ask: requests that know the secret, and name this machine."""
 
 import logging
-import secrets
-from hashlib import sha256
-from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qs
+import re
+from hmac import compare_digest
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import HTMLResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from regard.server.error_handlers import fault
+from regard.server.error_handlers import asked_path, fault
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """The names of this machine that only it understands."""
@@ -42,15 +41,11 @@ SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 
-_ENTER = """<!doctype html>
-<meta charset="utf-8"><meta http-equiv="refresh" content="0;url=./"><title>Regard</title>
-<p><a href="./">Open the map</a></p>
-"""
-"""A page that goes on to the map.
+BODY_BYTES = 64 * 2**10
+"""The body of a request may have so many bytes: the names of some tiles."""
 
-A redirect would not do: after a click on a page elsewhere, browsers send a strict cookie only once
-a page of the same site has asked.
-"""
+_TOKEN = re.compile(r"[\w.~-]+", re.ASCII)
+_CLOSE = {"Connection": "close"}
 
 _log = logging.getLogger("regard.server")
 
@@ -58,9 +53,13 @@ _log = logging.getLogger("regard.server")
 class Guard:
     """Lets requests through that may ask, and puts security headers on every answer.
 
+    The secret is the first part of every address: `/SECRET/recordings.json`. It is compared before
+    anything else of a request is looked at. Addresses in the viewer are relative, so it need not
+    know, and it works in a frame, where browsers keep no cookie.
+
     A page on the web can make a browser ask for anything on this machine under a name of its own
-    (DNS rebinding); so requests must name a host that is known. Where the server can be reached
-    from elsewhere, a token must have come with the link once, and then comes as a cookie.
+    (DNS rebinding); so requests must name a host that is known, too. A request that is refused ends
+    its connection.
 
     Args:
         app: what answers.
@@ -68,17 +67,17 @@ class Guard:
         token: the secret, or None if whoever reaches the server may ask.
 
     Raises:
-        ValueError: any host may be asked by, and there is no token.
+        ValueError: any host may be asked by, and there is no token; or it can't be in an address.
     """
 
     def __init__(self, app: ASGIApp, *, hosts: tuple[str, ...], token: str | None) -> None:
         if ANY_HOST in hosts and token is None:
             raise ValueError("a server that answers to any host name needs a token")
+        if token is not None and not _TOKEN.fullmatch(token):
+            raise ValueError("token must be letters, digits and -._~, and at least one")
         self._app = app
         self._hosts = frozenset(host.lower() for host in hosts)
-        self._token = token
-        # A cookie is sent to all ports of a host: each server knows its own by name.
-        self._cookie = f"regard_{sha256((token or '').encode()).hexdigest()[:8]}"
+        self._root = "" if token is None else f"/{token}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or say why not."""
@@ -98,46 +97,46 @@ class Guard:
         if refused is not None:
             await refused(scope, receive, send_safely)
             return
+        scope["root_path"] = self._root
         try:
-            await self._app(scope, receive, send_safely)
+            await self._app(scope, _bounded(receive), send_safely)
         except Exception as error:  # noqa: BLE001  (whatever it is, others are to be served)
-            _log.exception("%s failed", scope["path"])
+            _log.exception("%r failed", asked_path(scope))
             if not started:
                 answer = fault(500, f"{type(error).__name__}: {error}")
                 await answer(scope, receive, send_safely)
 
     def _refused(self, scope: Scope) -> Response | None:
         """Return what is said instead of an answer; None if the request may have one."""
-        headers = Headers(scope=scope)
-        host = host_name(headers.get("host", ""))
+        root = f"{self._root}/".encode()
+        if not compare_digest(scope["path"].encode("utf-8", "replace")[: len(root)], root):
+            says = "this map is open only by its whole link, with the secret, as its owner has it"
+            return fault(403, says, _CLOSE)
+        host = host_name(Headers(scope=scope).get("host", ""))
         if ANY_HOST not in self._hosts and host not in self._hosts:
             return fault(
                 400,
                 f"this server does not answer to the name {host[:80]!r}: ask by "
                 f"{', '.join(sorted(self._hosts))}",
+                _CLOSE,
             )
-        if self._token is None or self._has_cookie(headers):
-            return None
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if scope["path"] == "/" and _same(given, self._token):
-            return self._entry()
-        return fault(
-            403, "this map is open only by its whole link, with ?token=…, as its owner has it"
-        )
+        return None
 
-    def _entry(self) -> Response:
-        assert self._token is not None
-        answer = HTMLResponse(_ENTER, headers={"Cache-Control": "no-store"})
-        answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
-        return answer
 
-    def _has_cookie(self, headers: Headers) -> bool:
-        assert self._token is not None
-        try:
-            found = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
-        except CookieError:
-            return False
-        return found is not None and _same(found.value, self._token)
+def _bounded(receive: Receive) -> Receive:
+    """Return what receives a request, up to a number of bytes."""
+    size = 0
+
+    async def receive_some() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > BODY_BYTES:
+            says = f"the body of a request has at most {BODY_BYTES:,} bytes"
+            raise HTTPException(413, says, _CLOSE)
+        return message
+
+    return receive_some
 
 
 def host_name(host: str) -> str:
@@ -148,8 +147,3 @@ def host_name(host: str) -> str:
     """
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdigit() else host).lower()
-
-
-def _same(given: str, secret: str) -> bool:
-    """Compare in a time that says nothing of where they differ."""
-    return secrets.compare_digest(given.encode(), secret.encode())

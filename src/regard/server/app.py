@@ -12,7 +12,7 @@ from regard.server.assets import assets, packed_assets
 from regard.server.cache import DEFAULT_BYTES
 from regard.server.error_handlers import handle_faults
 from regard.server.higlass import router as higlass
-from regard.server.job_queue import MOST_WAITING, NUM_THREADS
+from regard.server.job_queue import MOST_WAITING, NUM_THREADS, STOPPING
 from regard.server.routes import data, router
 from regard.server.service import Service
 from regard.server.viewer import viewer_of
@@ -36,7 +36,7 @@ def app(
 
     Args:
         recordings: what to serve, in the order in which it is listed.
-        token: a secret without which nothing is answered; it comes once as `/?token=…`.
+        token: a secret without which nothing is answered, as the first part of every address.
         hosts: the host names that may be asked by, without ports; "*" for any, with a token only.
         static: the files of the viewer, by name; by default those of the package.
         cache_bytes: how much of what was computed is kept.
@@ -54,7 +54,7 @@ def app(
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         yield
         service.work.close()
-        await service.work.finished()
+        await service.work.finished(STOPPING)
 
     found = FastAPI(
         title="Regard",

@@ -1,5 +1,6 @@
 """Finished answers, kept while there is room."""
 
+import sys
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from hashlib import blake2b
 DEFAULT_BYTES = 256 * 2**20
 
 _OVERHEAD = 500
-"""About so many bytes an entry takes beside its body."""
+"""About so many bytes an entry takes beside its body and its key."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +54,21 @@ class Cache:
 
     def put(self, key: Hashable, answer: Answer) -> None:
         """Keep an answer; let those go that were not asked for longest."""
-        size = _size(answer)
+        size = _size(key, answer)
         if size > self.limit:
             return
         before = self._answers.pop(key, None)
-        self.bytes += size - (0 if before is None else _size(before))
+        self.bytes += size - (0 if before is None else _size(key, before))
         self._answers[key] = answer
         while self.bytes > self.limit:
-            _, oldest = self._answers.popitem(last=False)
-            self.bytes -= _size(oldest)
+            self.bytes -= _size(*self._answers.popitem(last=False))
 
 
-def _size(answer: Answer) -> int:
-    return len(answer.body) + _OVERHEAD
+def _size(key: Hashable, answer: Answer) -> int:
+    return _OVERHEAD + len(answer.body) + _size_of_key(key)
+
+
+def _size_of_key(key: Hashable) -> int:
+    """Return the bytes of a key: of what was searched for, it has every word."""
+    parts = sum(map(_size_of_key, key)) if isinstance(key, tuple) else 0
+    return parts + sys.getsizeof(key)

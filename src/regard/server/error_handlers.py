@@ -7,9 +7,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.types import Scope
 
+from regard.printable import printable
 from regard.recording import RecordingError
-from regard.server.job_queue import Busy, Gone
+from regard.server.job_queue import Busy, Gone, Overdue
 
 _CLIENT_LEFT = 499
 """What web servers write down where nobody is left to read a status."""
@@ -20,6 +22,11 @@ _log = logging.getLogger("regard.server")
 def fault(status: int, says: str, headers: dict[str, str] | None = None) -> JSONResponse:
     """Return an error as a response."""
     return JSONResponse({"error": says}, status, {"Cache-Control": "no-store", **(headers or {})})
+
+
+def asked_path(scope: Scope) -> str:
+    """Return the path of a request without the secret before it, which is for no log."""
+    return scope["path"].removeprefix(scope.get("root_path", ""))
 
 
 def handle_faults(app: FastAPI) -> None:
@@ -46,12 +53,16 @@ def handle_faults(app: FastAPI) -> None:
 
     @app.exception_handler(RecordingError)
     async def damaged(request: Request, error: RecordingError) -> Response:
-        _log.error("%s: %s", request.url.path, error)
+        _log.error("%r: %s", asked_path(request.scope), printable(str(error)))
         return fault(500, f"the recording is damaged: {error}")
 
     @app.exception_handler(Busy)
     async def busy(request: Request, error: Busy) -> Response:
         return fault(503, str(error), {"Retry-After": "1"})
+
+    @app.exception_handler(Overdue)
+    async def overdue(request: Request, error: Overdue) -> Response:
+        return fault(504, str(error))
 
     @app.exception_handler(Gone)
     async def gone(request: Request, error: Gone) -> Response:

@@ -82,6 +82,7 @@ Session = Annotated[str | None, Query(alias="s", max_length=100, description="No
 
 @router.get("/tilesets/", summary="List the tilesets", responses={200: {"model": TilesetList}})
 async def tilesets(
+    request: Request,
     serving: Serving,
     search: Annotated[str, Query(alias="ac", max_length=100, description="In the name.")] = "",
     kind: Annotated[
@@ -91,13 +92,19 @@ async def tilesets(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
     """Say which tilesets there are: a map and lines of each head."""
-    found = [
-        tileset.listed()
-        for recording in serving.recordings.values()
-        for tileset in tilesets_of(recording)
-        if search.lower() in tileset.title.lower() and kind in ("", tileset.datatype)
-    ]
-    return _answer({"count": len(found), "results": found[offset : offset + limit]})
+    recordings = list(serving.recordings.values())
+
+    def body() -> bytes:
+        found = [
+            tileset
+            for recording in recordings
+            for tileset in tilesets_of(recording)
+            if search.lower() in tileset.title.lower() and kind in ("", tileset.datatype)
+        ]
+        some = [tileset.listed() for tileset in found[offset : offset + limit]]
+        return _json({"count": len(found), "results": some})
+
+    return _answer(await serving.listed(request, ("tilesets", search, kind, offset, limit), body))
 
 
 @router.get(
@@ -105,15 +112,15 @@ async def tilesets(
     summary="Describe tilesets",
     responses={200: {"model": dict[str, Described]}},
 )
-async def tileset_info(serving: Serving, uids: Ids, session: Session = None) -> Response:
+async def tileset_info(
+    request: Request, serving: Serving, uids: Ids, session: Session = None
+) -> Response:
     """Say how large tilesets are and how deep they go; of one that is not there, an error."""
-    found: dict[str, Any] = {}
-    for uid in uids:
-        try:
-            found[uid] = _tileset(serving, uid).described()
-        except (HTTPException, IndexError, ValueError) as error:
-            found[uid] = {"error": _said(error)}
-    return _answer(found)
+
+    def body() -> bytes:
+        return _json({uid: _described(serving, uid) for uid in uids})
+
+    return _answer(await serving.listed(request, ("tileset_info", *uids), body))
 
 
 @router.get("/tiles/", summary="Get tiles", responses={200: {"model": dict[str, HiGlassTile]}})
@@ -137,6 +144,13 @@ async def posted_tiles(
     """Return tiles: those that the address names, or else those that the body names."""
     named = ids or [f"{one.tileset}.{tile}" for one in wanted for tile in one.tiles]
     return await _tiles(request, serving, named)
+
+
+def _described(serving: Service, uid: str) -> dict[str, Any]:
+    try:
+        return _tileset(serving, uid).described()
+    except (HTTPException, IndexError, ValueError) as error:
+        return {"error": _said(error)}
 
 
 def _tileset(serving: Service, uid: str) -> Tileset:
@@ -176,8 +190,8 @@ def _said(error: Exception) -> str:
     return str(error.detail) if isinstance(error, HTTPException) else str(error)
 
 
-def _answer(data: Any) -> Response:
-    return Response(_json(data), media_type=JSON, headers=_CACHING)
+def _answer(found: Answer) -> Response:
+    return Response(found.body, media_type=JSON, headers=_CACHING)
 
 
 def _json(data: Any) -> bytes:

@@ -4,16 +4,18 @@ What was asked for last is done first: a viewer who pans wants what is on the sc
 viewers ask for more than can be done, somebody would wait for ever, so what has waited for long
 takes turns with what is new. Identical requests are computed once. What nobody waits for any more
 is not computed, and what takes long rests on its way: others have their turn then, and it is left
-if nobody waits for it any more.
+if nobody waits for it any more. A thread can't be ended from outside: one whose computation takes
+too long is left to itself, and another takes its place.
 """
 
 import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -23,12 +25,24 @@ MOST_WAITING = 256
 LONG = 1.0
 """After so many seconds, what waits takes turns with what is new."""
 
+PATIENCE = 60.0
+"""A computation, or a step of it, may take so many seconds."""
+
+MOST_ABANDONED = 8
+"""So many threads may be left to themselves; beyond that, none takes the place of another."""
+
+STOPPING = 1.0
+"""What is being computed when the server stops has so many seconds."""
 
 _setting_threads = threading.Lock()
 
 
 class Busy(Exception):
     """There is too much to do already."""
+
+
+class Overdue(Exception):
+    """It took too long, and was given up."""
 
 
 class Gone(Exception):
@@ -79,6 +93,33 @@ class _Job:
         return self.result.get_loop().time() - self.since > LONG
 
 
+class _Worker:
+    """A thread that computes one thing after the other, and keeps no process from ending."""
+
+    def __init__(self) -> None:
+        self._steps: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        threading.Thread(target=self._work, name="regard-map", daemon=True).start()
+
+    def compute(self, step: Callable[[], Any]) -> Future[Any]:
+        """Begin to compute, after what was begun before."""
+        result: Future[Any] = Future()
+        self._steps.put((step, result))
+        return result
+
+    def end(self) -> None:
+        """End, after what was begun."""
+        self._steps.put(None)
+
+    def _work(self) -> None:
+        one_thread_each()
+        while (found := self._steps.get()) is not None:
+            step, result = found
+            try:
+                result.set_result(step())
+            except BaseException as error:  # noqa: BLE001  (whoever waits is told)
+                result.set_exception(error)
+
+
 class JobQueue:
     """A bounded queue in front of a few threads: newest first, and each thing once.
 
@@ -88,11 +129,13 @@ class JobQueue:
         keep: called with the key and the result of each computation, even if nobody waits for it.
         threads: how many computations run at the same time.
         limit: how many may wait for their turn.
+        patience: how many seconds a computation, or a step of it, may take.
 
     Attributes:
         computed: how many computations were begun.
         given_up: how many were never begun, or not finished, because all who had asked were gone.
         refused: how many were refused because too many waited.
+        num_abandoned: how many took too long, and still do.
     """
 
     def __init__(
@@ -100,19 +143,22 @@ class JobQueue:
         keep: Callable[[Hashable, Any], None],
         threads: int = NUM_THREADS,
         limit: int = MOST_WAITING,
+        patience: float = PATIENCE,
     ) -> None:
         self._keep = keep
+        self._patience = patience
         self.limit = limit
         self.computed = 0
         self.given_up = 0
         self.refused = 0
+        self.num_abandoned = 0
         self._free = threads
         self._closed = False
         self._turn_of_oldest = False
         self._turns = count()
         self._waiting: OrderedDict[Hashable, _Job] = OrderedDict()
         self._running: dict[Hashable, _Job] = {}
-        self._pool = ThreadPoolExecutor(threads, "regard-map", initializer=one_thread_each)
+        self._idle: list[_Worker] = []
 
     @property
     def num_waiting(self) -> int:
@@ -137,6 +183,7 @@ class JobQueue:
 
         Raises:
             Busy: too many computations wait, or the server is about to stop.
+            Overdue: it took too long.
             Gone: the asker has gone.
         """
         job = self._job(key, compute)
@@ -161,13 +208,15 @@ class JobQueue:
             job.result.set_exception(Busy("the server is stopping"))
             job.result.exception()
         self._waiting.clear()
-        self._pool.shutdown(wait=False)
+        for worker in self._idle:
+            worker.end()
+        self._idle.clear()
 
-    async def finished(self) -> None:
-        """Return when nothing is being computed."""
+    async def finished(self, timeout: float | None = None) -> None:
+        """Return when nothing is being computed, or after some seconds."""
         running = [job.result for job in self._running.values()]
         if running:
-            await asyncio.wait(running)
+            await asyncio.wait(running, timeout=timeout)
 
     def _job(self, key: Hashable, compute: Callable[[], Any]) -> _Job:
         if self._closed:
@@ -195,17 +244,47 @@ class JobQueue:
         self._free -= 1
         self._running[key] = job
         self.computed += not job.is_begun
+        worker = self._idle.pop() if self._idle else _Worker()
         loop = job.result.get_loop()
+        overdue = loop.call_later(self._patience, self._abandon, key, job)
 
         def finished(future: Future[Any]) -> None:
             # A server that is stopped twice in a hurry has closed its loop by now.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._end, key, job, future)
+                loop.call_soon_threadsafe(self._end, key, job, worker, overdue, future)
 
-        self._pool.submit(job.step).add_done_callback(finished)
+        worker.compute(job.step).add_done_callback(finished)
 
-    def _end(self, key: Hashable, job: _Job, future: Future[Any]) -> None:
+    def _abandon(self, key: Hashable, job: _Job) -> None:
+        """Wait no longer for a computation; its thread is done without."""
+        del self._running[key]
+        self.num_abandoned += 1
+        job.result.set_exception(
+            Overdue(f"it took longer than {self._patience:g} s, and was given up")
+        )
+        job.result.exception()
+        if self.num_abandoned <= MOST_ABANDONED:
+            self._free += 1
+        if not self._closed:
+            self._begin()
+
+    def _end(
+        self,
+        key: Hashable,
+        job: _Job,
+        worker: _Worker,
+        overdue: asyncio.TimerHandle,
+        future: Future[Any],
+    ) -> None:
+        if self._running.get(key) is not job:
+            self._end_late(worker)
+            return
+        overdue.cancel()
         self._free += 1
+        if self._closed:
+            worker.end()
+        else:
+            self._idle.append(worker)
         del self._running[key]
         error = future.exception()
         if error is None and future.result() is _MORE:
@@ -217,6 +296,15 @@ class JobQueue:
             job.result.set_exception(error)
             # Known to all who wait; nobody may be left to be told.
             job.result.exception()
+        if not self._closed:
+            self._begin()
+
+    def _end_late(self, worker: _Worker) -> None:
+        """Let a thread go whose computation was given up before it ended."""
+        worker.end()
+        if self.num_abandoned > MOST_ABANDONED:
+            self._free += 1
+        self.num_abandoned -= 1
         if not self._closed:
             self._begin()
 

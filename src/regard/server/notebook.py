@@ -1,5 +1,6 @@
 """The map in a notebook: a server in this process, shown in a frame."""
 
+import secrets
 import threading
 from dataclasses import dataclass, field
 
@@ -39,7 +40,7 @@ class Map:
     """A map that is being shown: in a notebook it shows itself.
 
     Attributes:
-        url: where it can be opened in a browser on this machine.
+        url: where it can be opened in a browser on this machine; a secret is part of it.
     """
 
     url: str
@@ -79,7 +80,8 @@ def map(recording: Recording) -> Map:
 
 
 def _started(recording: Recording) -> _Running:
-    served = app([recording])
+    token = secrets.token_urlsafe()
+    served = app([recording], token=token)
     listener = listening(_HOST, 0)
     ready = threading.Event()
     server = Server(served, ready.set)
@@ -89,7 +91,7 @@ def _started(recording: Recording) -> _Running:
     thread.start()
     if not ready.wait(_PATIENCE):
         raise TimeoutError(f"the server of the map did not start within {_PATIENCE:.0f} s")
-    return _Running(server, thread, link(_HOST, listener.getsockname()[1]))
+    return _Running(server, thread, link(_HOST, listener.getsockname()[1], token))
 
 
 def _stop() -> None:

@@ -5,7 +5,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from regard.server.assets import ASSETS
-from regard.server.cache import Answer
 from regard.server.file_layout import (
     BINARY,
     JSON,
@@ -72,11 +71,13 @@ Call = Annotated[int, Path(ge=0, le=999_999, description="The number of a call."
 
 FAULTS: dict[int | str, dict[str, Any]] = {
     400: {"model": Fault, "description": "The host name is not known here."},
-    403: {"model": Fault, "description": "The token is missing."},
+    403: {"model": Fault, "description": "The secret is missing."},
     404: {"model": Fault, "description": "The recording has no such part."},
+    413: {"model": Fault, "description": "The body of the request is too long."},
     422: {"model": Fault, "description": "A parameter is wrong."},
     500: {"model": Fault, "description": "The recording is damaged."},
     503: {"model": Fault, "description": "There is too much to do: ask again after a second."},
+    504: {"model": Fault, "description": "It took too long, and was given up."},
 }
 SAME: dict[int | str, dict[str, Any]] = {304: {"description": "As it was, by If-None-Match."}}
 
@@ -122,8 +123,11 @@ for _address, _name in (("/", "index.html"), *((f"/{name}", name) for name in AS
 )
 async def recordings_json(request: Request, serving: Serving) -> Response:
     """Say which recordings there are, and by which content address."""
-    body = recordings(list(serving.recordings.values()), live=True).to_bytes()
-    return response(request, Answer.of(body, JSON), "no-cache")
+    listed = list(serving.recordings.values())
+    answer = await serving.listed(
+        request, "recordings", lambda: recordings(listed, live=True).to_bytes()
+    )
+    return response(request, answer, "no-cache")
 
 
 @data.get("/info.json", summary="Describe a recording", responses=_json(Info))

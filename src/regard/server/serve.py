@@ -4,8 +4,10 @@ import errno
 import os
 import secrets
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -13,12 +15,17 @@ from fastapi import FastAPI
 from regard.recording import Recording
 from regard.server.access import ANY_HOST, LOOPBACK
 from regard.server.app import app
+from regard.server.connection import HEADER_BYTES, Connection
+from regard.server.job_queue import STOPPING
 from regard.server.service import Service
 
 FIRST_PORT = 8080
 _TRIED_PORTS = 20
 _PATIENCE = 3
 """Requests that are being answered when the server stops have so many seconds."""
+
+_END = _PATIENCE + STOPPING + 1
+"""A server that was told to stop ends after so many seconds, whatever it does."""
 
 _IDLE = 75
 """Connections over which nothing is asked for so many seconds are closed: sooner, a viewer might be
@@ -40,15 +47,27 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 served,
-                log_level="warning",
+                http=Connection,
+                ws="none",
+                h11_max_incomplete_event_size=HEADER_BYTES,
+                # Of each malformed request it would say so, to whoever looks at the terminal.
+                log_level="error",
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,
                 timeout_graceful_shutdown=_PATIENCE,
                 timeout_keep_alive=_IDLE,
             )
         )
         self.service: Service = served.state.service
         self._ready = ready
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        # Something may be in its way, such as a file that never answers.
+        end = threading.Timer(_END, os._exit, (128 + sig,))
+        end.daemon = True
+        end.start()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -71,15 +90,16 @@ def serve(
     Args:
         recordings: what to serve.
         host: the address to listen at. Any but that of this machine itself makes the map open to
-            others, and needs a token, which is part of the link.
+            other machines.
         port: the port; by default 8080 or the next that is free.
-        ready: called with the link when it can be opened.
+        ready: called with the link when it can be opened. A secret is part of it, without which
+            nothing is answered: others who use this machine have none.
 
     Raises:
         OSError: the address or port can't be had.
     """
     here = host in _HERE
-    token = None if here else secrets.token_urlsafe()
+    token = secrets.token_urlsafe()
     hosts = LOOPBACK if here else (ANY_HOST,) if host in _EVERYWHERE else (*LOOPBACK, _name(host))
     served = app(recordings, token=token, hosts=hosts)
     with listening(host, port) as listener:
@@ -124,10 +144,10 @@ def link(host: str, port: int, token: str | None = None) -> str:
     """Return the address to open.
 
     >>> link("127.0.0.1", 8080), link("::1", 80, "abc")
-    ('http://127.0.0.1:8080/', 'http://[::1]:80/?token=abc')
+    ('http://127.0.0.1:8080/', 'http://[::1]:80/abc/')
     """
     name = socket.gethostname() if host in _EVERYWHERE else _name(host)
-    return f"http://{name}:{port}/" + (f"?token={token}" if token else "")
+    return f"http://{name}:{port}/" + (f"{token}/" if token else "")
 
 
 def _name(host: str) -> str:

@@ -1,13 +1,14 @@
 """From an address to an answer: out of the cache, or computed, for those who still wait."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 
 from fastapi import HTTPException, Request, Response
 
 from regard.recording import Recording
 from regard.recording.all_heads import Steps
 from regard.server.cache import DEFAULT_BYTES, Answer, Cache
-from regard.server.file_layout import File, FileInSteps, InfoFile
+from regard.server.file_layout import JSON, File, FileInSteps, InfoFile
 from regard.server.job_queue import MOST_WAITING, NUM_THREADS, JobQueue
 
 FOREVER = "max-age=31536000, immutable"
@@ -63,13 +64,10 @@ class Service:
             ValueError: it can't be computed as it was asked for.
             RecordingError: the recording is damaged.
             Busy: there is too much to do.
+            Overdue: it took too long.
             Gone: the asker has gone.
         """
         recording = self.recording(digest)
-        key = (recording.digest, file.path)
-        found = self.cache.get(key)
-        if found is not None:
-            return found
 
         def compute() -> Steps[Answer]:
             if isinstance(file, FileInSteps):
@@ -78,9 +76,38 @@ class Service:
                 body = file.body(recording)
             return Answer.of(body, file.media_type)
 
+        return await self.computed(request, (recording.digest, file.path), compute)
+
+    async def listed(self, request: Request, name: Hashable, body: Callable[[], bytes]) -> Answer:
+        """Return a list of what there is in the recordings, as JSON.
+
+        Raises:
+            Busy: there is too much to do.
+            Overdue: it took too long.
+            Gone: the asker has gone.
+        """
+        key = (name, *self.recordings)
+        return await self.computed(request, key, lambda: Answer.of(body(), JSON))
+
+    async def computed(
+        self, request: Request, key: Hashable, compute: Callable[[], Answer | Steps[Answer]]
+    ) -> Answer:
+        """Return an answer out of the cache, or compute it in one of the threads.
+
+        Raises:
+            Busy: there is too much to do.
+            Overdue: it took too long.
+            Gone: the asker has gone.
+        """
+        found = self.cache.get(key)
+        if found is not None:
+            return found
+
         async def gone() -> None:
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
+            # Whoever sends more than a request may have is not listened to any more.
+            with suppress(HTTPException):
+                while (await request.receive())["type"] != "http.disconnect":
+                    pass
 
         return await self.work.result(key, compute, gone)
 

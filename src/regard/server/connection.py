@@ -1,0 +1,80 @@
+"""A connection: how many there may be, and how much and how long a request may be."""
+
+import asyncio
+import sys
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+REQUEST_SECONDS = 10.0
+"""A request has so many seconds to arrive, and the first of a connection to begin, too."""
+
+HEADER_BYTES = 16 * 2**10
+"""The headers of a request may have so many bytes."""
+
+_MOST_CONNECTIONS = 512
+_SLICE = 4 * 2**10
+
+
+class Connection(H11Protocol):
+    """A connection of uvicorn that does not wait for those who ask slowly, or not at all.
+
+    One that was answered and is open still has shown the secret, as refusals close theirs. All
+    others are strangers. Where there are too many connections, the oldest stranger is closed: so
+    strangers can't keep out those who know the secret.
+    """
+
+    is_stranger = True
+    since: float = 0.0
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.since = self.loop.time()
+        self._expect_request()
+        if len(self.connections) > most_connections():
+            strangers: list[Connection] = [
+                one for one in self.connections if isinstance(one, Connection) and one.is_stranger
+            ]
+            # This one is among them.
+            min(strangers, key=lambda one: one.since).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._has_request()
+
+    def data_received(self, data: bytes) -> None:
+        # h11 bounds headers that are incomplete. So they are, until they are found too long.
+        start = 0
+        while start < len(data) and not self.transport.is_closing():
+            stop = start + _SLICE if self.conn.their_state is h11.IDLE else len(data)
+            super().data_received(data[start:stop])
+            start = stop
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+            self._expect_request()
+        else:
+            self._has_request()
+
+    def on_response_complete(self) -> None:
+        if not self.transport.is_closing():
+            self.is_stranger = False
+        super().on_response_complete()
+
+    def _expect_request(self) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
+
+    def _has_request(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def most_connections() -> int:
+    """Return how many connections there may be: at most half of the files that may be open."""
+    if sys.platform == "win32":
+        return _MOST_CONNECTIONS
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_CONNECTIONS if soft < 0 else min(_MOST_CONNECTIONS, soft // 2)
