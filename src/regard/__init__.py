@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Without `open` and `map`, which would hide builtins after `from regard import *`, and without
-# `save`: they need zarr, and the import would fail where that is missing.
+# Without `open` and `map`, which would shadow builtins after `from regard import *`, and without
+# `save`: they need zarr, which is optional.
 __all__ = [
     "AttentionMatrix",
     "ablate",
@@ -55,12 +55,12 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """List what there is, also what is not loaded yet."""
+    """List all names, including those that are not loaded yet."""
     return sorted({*globals(), *__all__, "map", "open", "save"} - {"TYPE_CHECKING", "Any"})
 
 
 def __getattr__(name: str) -> Any:
-    """Load what most programs don't use only when it is first asked for."""
+    """Load what most programs don't use on first use."""
     if name in ("ablate", "knock_out"):
         from regard import effects
 

@@ -62,7 +62,7 @@ def test_without_biases() -> None:
 def test_a_cache_for_each_layer(num_caches: int) -> None:
     stack = Stack(2, 12, 4)
     caches = [KeyValueCache() for _ in range(num_caches)]
-    message = f"^there must be a cache for each of 2 layers, got {num_caches}$"
+    message = rf"^caches must have one cache per layer \(2\), got {num_caches}$"
     with pytest.raises(ValueError, match=message):
         stack(X.float(), caches=caches)
     assert all(len(cache) == 0 for cache in caches)

@@ -275,5 +275,5 @@ def test_refusals(changes: dict[str, object], message: str) -> None:
 
 def test_there_must_be_a_cache_for_each_layer() -> None:
     model = decoder_of()
-    with pytest.raises(ValueError, match="there must be a cache for each of 2 layers, got 1"):
+    with pytest.raises(ValueError, match=r"caches must have one cache per layer \(2\), got 1"):
         model(TOKENS, caches=model.new_caches()[:1])

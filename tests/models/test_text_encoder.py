@@ -197,7 +197,7 @@ def test_more_tokens_than_positions_are_refused() -> None:
 
 
 def test_types_of_a_model_without_are_refused() -> None:
-    with pytest.raises(ValueError, match="types were given to a model that has no token types"):
+    with pytest.raises(ValueError, match="types must be None: the model has no token types"):
         encoder_of()(TOKENS, types=TOKENS % 2)
 
 

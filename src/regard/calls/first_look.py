@@ -1,4 +1,4 @@
-"""What to show first of a text: a token that looks at another word, and the head where it does."""
+"""The token and head to show first."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from regard.calls.choose import one_sequence
 from regard.calls.texts import Layer, TextPart
 
 FIRST_SCREEN = 128
-"""What is shown first is among so many tokens, which a screen holds."""
+"""Number of tokens on the first screen, among which the token is chosen."""
 
 _ROWS_AT_ONCE = 16
 
@@ -21,15 +21,15 @@ _SPECIAL = re.compile(r"\[[^\s\[\]]+\]|<[^\s<>]+>")
 
 @dataclass(frozen=True)
 class FirstLook:
-    """A token that looks at another word, and the head where it looks hardest.
+    """A query, the word it attends to most, and the head.
 
     Attributes:
-        layer: the layer, counted among those that were searched.
-        head: the head, counted among those of the layer.
-        query: the token that looks, counted among the queries of the layer.
-        key: the word that it looks at, counted among its keys; None if there is none.
-        weight: how much it looks at it.
-        is_last: whether the token was taken because a decoder goes on from it.
+        layer: index of the layer among those searched.
+        head: index of the head.
+        query: index of the query.
+        key: index of the key; None if there is none.
+        weight: the weight of the pair.
+        is_last: whether the query is the last token, from which a decoder continues.
     """
 
     layer: int
@@ -43,16 +43,16 @@ class FirstLook:
 def first_look(
     layers: Sequence[Layer], batch: int | None = None, head: int | None = None
 ) -> FirstLook:
-    """Return what to show first.
+    """Return the token and head to show first.
 
-    A decoder is shown where it goes on: at the last token, if the text fits a screen. Otherwise
-    it is the word on the first screen that looks hardest at another word. Words next to it and
-    the first token don't count: heads that have nothing to do look there.
+    For a decoder it is the last token, if the text fits a screen. Otherwise it is the word on the
+    first screen with the largest weight on another word. The first token and neighbours don't
+    count: heads without a task attend to them.
 
     Args:
-        layers: layers that look from the same tokens.
+        layers: layers with the same queries.
         batch: which sequence.
-        head: the only head that counts.
+        head: search this head only.
     """
     num_queries = len(layers[0].queries.pieces)
     is_last = num_queries <= FIRST_SCREEN and _is_decoder(layers, batch)
@@ -72,10 +72,7 @@ def first_look(
 
 
 def informative(layer: Layer, queries: Int[Tensor, "some"]) -> Bool[Tensor, "some keys"]:
-    """Return which keys say something about a head if a query looks at them.
-
-    Those are words, but not the first token, nor the query itself and the tokens beside it.
-    """
+    """Return which keys are words other than the first token, the query and its neighbours."""
     keys = torch.tensor(layer.keys.positions)
     found = (_are_words(layer.keys.pieces) & (keys != 0)).expand(len(queries), -1)
     if layer.queries.text != layer.keys.text:
@@ -91,7 +88,7 @@ def _asking(part: TextPart) -> Int[Tensor, "some"]:
 
 
 def _are_words(pieces: Sequence[str]) -> Bool[Tensor, "tokens"]:
-    """Return which tokens have letters or digits, and don't look special as [CLS] and </s> do."""
+    """Return which tokens have letters or digits, and are not special like [CLS] and </s>."""
     return torch.tensor(
         [
             any(map(str.isalnum, piece)) and _SPECIAL.fullmatch(piece.strip()) is None
@@ -101,7 +98,7 @@ def _are_words(pieces: Sequence[str]) -> Bool[Tensor, "tokens"]:
 
 
 def _is_decoder(layers: Sequence[Layer], batch: int | None) -> bool:
-    """Say whether no query of self-attention looks ahead: the last but one not at the last."""
+    """Return whether the last query but one never attends to the last key."""
     own = [layer for layer in layers if layer.queries == layer.keys]
     if not own or len(own[0].queries.pieces) == 1:
         return False

@@ -1,23 +1,18 @@
-"""How a model of this library is told the order of its tokens."""
+"""Position encodings of models, by name."""
 
 from typing import NamedTuple
 
 from regard.positions import Bias, Relative, Rotary, alibi
 
 PositionEncoding = str | Rotary | Bias | None
-"""A name, or the object itself: a rotation of queries and keys, or a bias on scores."""
+"""A name, a `Rotary` or a `Bias`."""
 
 IN_EMBEDDINGS = ("learned", "sinusoidal")
 IN_ATTENTION = ("rotary", "alibi", "relative")
 
 
 class Order(NamedTuple):
-    """What attention is told of order.
-
-    Attributes:
-        rotary: turns queries and keys by their positions, or None.
-        bias: what order does to a score, or None.
-    """
+    """The position encoding of an attention layer: rotary, a score bias, or neither."""
 
     rotary: Rotary | None = None
     bias: Bias | None = None
@@ -26,17 +21,14 @@ class Order(NamedTuple):
 def order(
     position_encoding: PositionEncoding, *, num_heads: int, key_dim: int, bidirectional: bool
 ) -> Order:
-    """Return what attention is told of order, which is nothing if embeddings are.
+    """Return the position encoding of attention layers; none for those in the embeddings.
 
     Args:
         position_encoding: "learned", "sinusoidal", "rotary", "alibi", "relative", an object,
             or None.
         num_heads: number of query heads.
         key_dim: size of a head's queries and keys.
-        bidirectional: whether positions look ahead too.
-
-    Raises:
-        ValueError: there is no such name.
+        bidirectional: whether attention is bidirectional.
     """
     if isinstance(position_encoding, Rotary) or position_encoding == "rotary":
         return Order(

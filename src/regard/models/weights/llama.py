@@ -7,15 +7,15 @@ from regard.positions import Rotary
 
 
 def llama(model: Any) -> Read:
-    """Read a `LlamaForCausalLM`, which SmolLM is as well."""
+    """Read a `LlamaForCausalLM`, such as SmolLM."""
     config = model.config
     only(config, pretraining_tp=1, mlp_bias=config.attention_bias)
     turning = model.base_model.rotary_emb
-    # These turn faster or slower once a text is long.
+    # These change their frequencies with the length of the text.
     moving = "dynamic" in turning.rope_type or turning.rope_type == "longrope"
     if moving or turning.attention_scaling != 1.0:
         raise ValueError(
-            "the model's positions must turn at fixed speeds and leave lengths as they are, "
+            "the model's rotary frequencies must be fixed and unscaled, "
             f'got the rope type "{turning.rope_type}"'
         )
     frequencies = turning.inv_freq
