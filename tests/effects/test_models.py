@@ -1,6 +1,5 @@
 """Real architectures, held against attention that is written out."""
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
