@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from regard.attention import attend, attend_with_lse, plan
-from regard.matrix import AttentionMatrix, rollout
+from regard.matrix import AttentionMatrix, EffectMatrix, rollout
 from regard.patterns import (
     causal,
     columns,
@@ -30,6 +30,7 @@ __version__ = "0.1.0"
 # `save`: they need zarr, and the import would fail where that is missing.
 __all__ = [
     "AttentionMatrix",
+    "EffectMatrix",
     "attend",
     "attend_with_lse",
     "causal",

@@ -41,6 +41,8 @@ class Product:
         output: [..., queries, dim].
         dropped: whether dropout was applied to the weights before they were multiplied.
         softmax_shape: the shape that the weights had when they were made, if it is known.
+        returned: what the function returned that has computed it, if that is known. The output is a
+            view of it, unless more was done than to multiply.
     """
 
     weights: Float[Tensor, "... queries keys"]
@@ -48,6 +50,7 @@ class Product:
     output: Float[Tensor, "... queries dim"]
     dropped: bool
     softmax_shape: Sequence[int] | None = None
+    returned: Tensor | None = None
 
     def is_of_shares(self) -> bool:
         """Say whether each row of the weights is of shares of 1, or zeros, and not all are whole.

@@ -201,7 +201,7 @@ class SoftmaxTracker:
             result = function(*arguments, **options)
             if weights.factor is not None:
                 product = read_sum(*weights.factor, tensor, arguments, options, result)
-                self._multiplied(product, mine)
+                self._multiplied(product, mine, result)
             return result
         if function in DROPOUT:
             clean = weights.clean
@@ -299,10 +299,12 @@ class SoftmaxTracker:
             product = read_product(
                 function, arguments, options, result, tensor, weights.clean, weights.probe
             )
-        self._multiplied(product, mine)
+        self._multiplied(product, mine, result)
         return result
 
-    def _multiplied(self, product: Product | None, mine: list[tuple[Tensor, _Weights]]) -> None:
+    def _multiplied(
+        self, product: Product | None, mine: list[tuple[Tensor, _Weights]], result: Tensor
+    ) -> None:
         if product is None:
             return
         starts = {start for _, weights in mine for start in weights.starts}
@@ -315,7 +317,7 @@ class SoftmaxTracker:
         shapes = {start.shape for start in starts}
         if not before:
             shape = shapes.pop() if len(shapes) == 1 else None
-            self._found(replace(product, softmax_shape=shape))
+            self._found(replace(product, softmax_shape=shape, returned=result))
         elif min(before, count) < max(shape.numel() for shape in shapes):
             (frame, *_) = (start.frame for start in starts)
             sizes = " or ".join(" × ".join(map(str, shape)) for shape in shapes)

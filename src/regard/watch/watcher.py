@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.attention.inputs import autocasted, checked_inputs
 from regard.calls.call import AttentionCall, layer_in
 from regard.calls.check import NOT_COMPARED, check_scores, check_weights
+from regard.calls.output_gradient import OutputGradient
 from regard.hf.use import CROSS
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
@@ -32,6 +33,7 @@ from regard.watch.captured import (
     keep_bias,
     num_used_keys,
 )
+from regard.watch.gradients import follow, let_flow
 from regard.watch.internals import is_backward, modes, without_torch_function
 from regard.watch.masks import Masks, Sizes
 from regard.watch.mode import Mode
@@ -94,8 +96,11 @@ class Watcher:
 
     @property
     def is_active(self) -> bool:
-        # In the backward pass, a model that saves memory computes its calls a second time.
-        return not self._num_pauses and self._places.current is not None and not is_backward()
+        if self._num_pauses or self._places.current is None:
+            return False
+        # In the backward pass, a model that saves memory computes its calls a second time. Then
+        # their outputs need gradients again.
+        return self._options.effects or not is_backward()
 
     @property
     def running(self) -> Sequence[Frame]:
@@ -119,6 +124,12 @@ class Watcher:
         site = self._site(kernel, module)
         if site is None:
             return
+        if is_backward():
+            # What can't be read was not made to need gradients the first time either.
+            with suppress(Exception):
+                self._let_flow(read().returned)
+            return
+        let_flow = torch.is_grad_enabled()
         # What is computed here is nothing that anybody watches.
         with torch.no_grad(), without_torch_function():
             caught: RawCall | None = None
@@ -127,6 +138,8 @@ class Watcher:
                 self._masks.forget()
             try:
                 caught = _as_computed(read())
+                if let_flow:
+                    self._let_flow(caught.returned)
                 call = self._understood(site, caught)
             except Exception as error:  # noqa: BLE001
                 # Whatever it is: a model must not fail because somebody looks at it.
@@ -135,11 +148,21 @@ class Watcher:
                 else:
                     reason = str(error).split("\n")[0] or type(error).__name__
                     call = self._call(site, problem=reason)
+            if self._options.effects and caught is not None and not call.problem:
+                dropped = caught.dropout > 0
+                call = self._with_gradient(
+                    call, caught.value, caught.output, caught.returned, dropped=dropped
+                )
             self._add(call)
 
     def catch_product(self, product: Product, num_heads: int | None) -> None:
         site = self._site("softmax", None)
         if site is None:
+            return
+        assert product.returned is not None
+        if torch.is_grad_enabled():
+            self._let_flow(product.returned)
+        if is_backward():
             return
         frame = self.running[-1]
         with torch.no_grad(), without_torch_function():
@@ -148,6 +171,10 @@ class Watcher:
                 if frame.problem:
                     return
                 call = self._own(site, read.weights, read.value, read.output, product.dropped)
+                if self._options.effects:
+                    call = self._with_gradient(
+                        call, read.value, read.output, product.returned, dropped=product.dropped
+                    )
                 frame.calls.append(call.index)
                 self._add(replace(call, heads_known=read.heads_known))
             except InParts as error:
@@ -247,7 +274,7 @@ class Watcher:
             call.scale,
             None if caught.sinks is None else caught.sinks.detach(),
             call.query_positions if first is None else first,
-            value=caught.value.detach() if self._options.values else None,
+            value=caught.value.detach() if self._options.values or self._options.effects else None,
         )
 
     def _kept(self, module: str, source: Scores) -> Scores:
@@ -318,6 +345,42 @@ class Watcher:
             check=check,
             view=View.whole(source),
         )
+
+    def _let_flow(self, returned: Tensor) -> None:
+        """Make sure that gradients reach what a kernel has returned, if effects are wanted."""
+        if self._options.effects:
+            with without_torch_function():
+                let_flow(returned)
+
+    def _with_gradient(
+        self,
+        call: AttentionCall,
+        value: Float[Tensor, "batch key_heads keys value_dim"],
+        output: Float[Tensor, "batch heads queries value_dim"],
+        returned: Tensor,
+        *,
+        dropped: bool,
+    ) -> AttentionCall:
+        """Return a call that will be told of the gradients of its output.
+
+        Args:
+            call: the call.
+            value: its values.
+            output: its output.
+            returned: what its kernel returned, of which the output is a view.
+            dropped: whether there was dropout.
+        """
+        source = call.source
+        kept = source.value if isinstance(source, Scores) else None
+        value = self._keep_tensor(value) if kept is None else kept
+        gradient = OutputGradient(value, self._keep_tensor(output), overwritten=OVERWRITTEN)
+        if dropped:
+            gradient.problem = "dropout changed its output, call model.eval() first"
+        elif not returned.requires_grad:
+            gradient.problem = "gradients were off when it ran (no_grad, or reentrant checkpoints)"
+        else:
+            follow(gradient, output, returned, self._options.offload)
+        return replace(call, gradient=gradient)
 
     def _call(
         self, site: _CallSite, sizes: tuple[int, int, int, int] = (0, 0, 0, 0), **more: Any
