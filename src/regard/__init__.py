@@ -12,6 +12,7 @@ from regard.patterns import (
     global_at,
     neighbours,
     padding,
+    pairs,
     prefix,
     strided,
     window,
@@ -19,6 +20,7 @@ from regard.patterns import (
 from regard.watch import watch
 
 if TYPE_CHECKING:
+    from regard.effects import ablate, knock_out
     from regard.recording import open as open
     from regard.recording import save as save
     from regard.server.notebook import map as map
@@ -31,6 +33,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AttentionMatrix",
     "EffectMatrix",
+    "ablate",
     "attend",
     "attend_with_lse",
     "causal",
@@ -38,9 +41,11 @@ __all__ = [
     "documents",
     "everyone",
     "global_at",
+    "knock_out",
     "neighbours",
     "padding",
     "page",
+    "pairs",
     "plan",
     "prefix",
     "rollout",
@@ -56,7 +61,11 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is for looking at results only when it is first asked for."""
+    """Load what most programs don't use only when it is first asked for."""
+    if name in ("ablate", "knock_out"):
+        from regard import effects
+
+        return getattr(effects, name)
     if name == "page":
         from regard.views import page
 

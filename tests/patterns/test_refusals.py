@@ -13,6 +13,7 @@ from regard.patterns import (
     layout,
     neighbours,
     padding,
+    pairs,
     prefix,
     strided,
     window,
@@ -46,6 +47,16 @@ def test_positions_of_global_at(positions: object) -> None:
     with pytest.raises(ValueError, match=rule) as error:
         global_at(positions)
     assert str(error.value).endswith(f"got {positions!r}")
+
+
+@pytest.mark.parametrize("side", ["queries", "keys"])
+@pytest.mark.parametrize(
+    "positions", [-1, [3, -1], [0.5], [[0, 1]], (0, 3), True, slice(-2, None), slice(0, 9, 2), "a"]
+)
+def test_positions_of_pairs(side: str, positions: object) -> None:
+    rule = f"pairs: {side} must be a range, a slice or a list of positions from 0 on, got "
+    with pytest.raises(ValueError, match=rule):
+        pairs(**{side: positions})
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """What each head of a model does to a target."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.calls.call import AttentionCall
 from regard.matrix.result import Result
 
 How = Literal["gradient", "integrated", "exact"]
@@ -28,7 +30,7 @@ class HeadEffects(Result):
     effects: Float[Tensor, "layers heads"]
     how: How
 
-    def strongest(self, count: int) -> list[tuple[str, int]]:
+    def strongest(self, count: int) -> list[tuple[int | str, int]]:
         """Return the layer and head of the largest effects by size, the largest first."""
         sizes = self.effects.abs().flatten()
         order = sizes.nan_to_num(nan=-1.0).sort(descending=True, stable=True).indices
@@ -36,7 +38,7 @@ class HeadEffects(Result):
         num_heads = self.effects.shape[1]
         layers = self.labels["layers"]
         return [
-            (str(layers[place // num_heads]), place % num_heads)
+            (cast("int | str", layers[place // num_heads]), place % num_heads)
             for place in order[: min(count, known)].tolist()
         ]
 
@@ -44,10 +46,18 @@ class HeadEffects(Result):
         return f"{super().__repr__()}\n  how      {self.how}"
 
 
-def by_layer(rows: dict[str, Float[Tensor, "some_heads"]], how: How) -> HeadEffects:
+def by_layer(rows: Mapping[Any, Float[Tensor, "some_heads"]], how: How) -> HeadEffects:
     """Return effects from a row for each layer."""
     most = max((len(row) for row in rows.values()), default=0)
     effects = torch.full((len(rows), most), torch.nan)
     for place, row in enumerate(rows.values()):
         effects[place, : len(row)] = row
     return HeadEffects({"layers": list(rows), "heads": range(most)}, effects, how)
+
+
+def layer_names(calls: Iterable[AttentionCall]) -> dict[str, int] | dict[str, str]:
+    """Return what each module is called: by the number of its layer, if that tells all apart."""
+    layers = {call.module: call.layer for call in calls}
+    if "" in layers.values() or len(set(layers.values())) < len(layers):
+        return {module: module for module in layers}
+    return {module: int(layer) for module, layer in layers.items()}

@@ -14,6 +14,7 @@ from regard.patterns.global_at import global_at
 from regard.patterns.layout import Layout, layout
 from regard.patterns.neighbours import neighbours
 from regard.patterns.padding import padding
+from regard.patterns.pairs import pairs
 from regard.patterns.pattern import Pattern, everyone
 from regard.patterns.prefix import prefix
 from regard.patterns.strided import strided
@@ -32,6 +33,7 @@ __all__ = [
     "layout",
     "neighbours",
     "padding",
+    "pairs",
     "prefix",
     "strided",
     "window",

@@ -1,6 +1,6 @@
 """Patterns as data: what JSON can hold, and arrays beside it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from regard.patterns.from_mask import FromMask
 from regard.patterns.global_at import GlobalAt
 from regard.patterns.neighbours import Neighbours
 from regard.patterns.padding import Padding
+from regard.patterns.pairs import Pairs, Runs
 from regard.patterns.pattern import Both, Either, Everyone, Not, Pattern
 from regard.patterns.prefix import Prefix
 from regard.patterns.strided import Strided
@@ -48,6 +49,11 @@ def pattern_as_data(pattern: Pattern, batch: int, store: Callable[[Tensor], str]
             return {"kind": "prefix", "length": pattern.length}
         case GlobalAt():
             return {"kind": "global_at", "positions": list(pattern.positions)}
+        case Pairs():
+            sides = {"queries": pattern.queries, "keys": pattern.keys}
+            return {"kind": "pairs"} | {
+                name: [list(span) for span in runs.spans] for name, runs in sides.items()
+            }
         case Neighbours():
             return {"kind": "neighbours", "edges": store(pattern.edges)}
         case Documents():
@@ -109,6 +115,8 @@ def _from_data(data: Data, read: Callable[[str], Tensor]) -> Pattern:
             return Prefix(int(data["length"]))
         case "global_at":
             return GlobalAt(tuple(int(position) for position in data["positions"]))
+        case "pairs":
+            return Pairs(*(_runs(data[side]) for side in ("queries", "keys")))
         case "neighbours":
             return Neighbours(read(data["edges"]).long())
         case "documents":
@@ -126,3 +134,7 @@ def _from_data(data: Data, read: Callable[[str], Tensor]) -> Pattern:
             return Either(_from_data(data["first"], read), _from_data(data["second"], read))
         case kind:
             raise RecordingError(f"it has a pattern of a kind that is not known: {kind!r}")
+
+
+def _runs(spans: Sequence[Sequence[int]]) -> Runs:
+    return Runs(tuple((int(start), int(stop)) for start, stop in spans))

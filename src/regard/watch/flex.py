@@ -191,7 +191,7 @@ def _read(
         key=key,
         value=value,
         output=output,
-        returned=output,
+        original=output,
         pattern=pattern,
         first_query=first_query,
         bias=joined(changed, by_head),
@@ -227,8 +227,7 @@ def _looked_on(*args: Any, **options: Any) -> Any:
         output = flex.original(*args, **options)
     finally:
         flex.look_back(paused)
-    flex.tell(output, args, options)  # pyright: ignore[reportCallIssue]
-    return output
+    return flex.tell(output, args, options)  # pyright: ignore[reportCallIssue]
 
 
 @torch.compiler.disable
@@ -244,10 +243,17 @@ def look_back(paused: ExitStack) -> None:
 
 
 @torch.compiler.disable
-def tell(output: Any, args: Sequence[Any], options: Mapping[str, Any]) -> None:
-    """Tell everybody of a call."""
-    for catcher in _listeners.here():
-        catcher.catch("flex_attention", None, partial(_read, output, *args, **options))
+def tell(output: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """Tell everybody of a call; return what the model gets."""
+    read = partial(_read, output, *args, **options)
+    altered = _listeners.tell("flex_attention", None, read)
+    if altered is None:
+        return output
+    if not isinstance(output, tuple):
+        return altered.returned
+    if altered.output is not output[0]:
+        raise ValueError("flex_attention was asked for its log-sum-exp, which can't be altered")
+    return (altered.returned, *output[1:])
 
 
 _listeners = Listeners(_begin)

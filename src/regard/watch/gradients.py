@@ -9,34 +9,34 @@ from torch import Tensor
 from regard.calls.output_gradient import OutputGradient
 
 
-def let_flow(returned: Tensor) -> None:
+def let_flow(original: Tensor) -> None:
     """Make a tensor that needs no gradient need one, as it does where all parameters are frozen.
 
     Adding −0 leaves every number as it is, bit by bit. A leaf, which `requires_grad_` would make of
     it, may not be modified in place, and some models do that.
     """
-    if returned.requires_grad:
+    if original.requires_grad:
         return
     with torch.enable_grad():
-        zero = torch.full((), -0.0, dtype=returned.dtype, device=returned.device)
-        returned.add_(zero.requires_grad_())
+        zero = torch.full((), -0.0, dtype=original.dtype, device=original.device)
+        original.add_(zero.requires_grad_())
 
 
 def follow(
     gradient: OutputGradient,
     output: Float[Tensor, "batch heads queries value_dim"],
-    returned: Tensor,
+    original: Tensor,
     offload: str | None,
 ) -> None:
     """Add the gradients of what a kernel has returned to those of a call.
 
     Args:
         gradient: those of the call.
-        output: the output of the call, a view of what was returned.
-        returned: what the kernel returned.
+        output: the output of the call.
+        original: the tensor of which it is a view, which the model gets.
         offload: the device to which gradients are moved, if to another.
     """
-    laid_out = laid_out_as(output, returned)
+    laid_out = laid_out_as(output, original)
     if laid_out is None:
         gradient.problem = "its output is computed in a way that gradients can't be read from"
         return
@@ -46,27 +46,27 @@ def follow(
             mine = laid_out(grad.detach())
             gradient.add(mine if offload is None else mine.to(offload))
 
-    returned.register_hook(add)
+    original.register_hook(add)
 
 
 def laid_out_as(
-    view: Float[Tensor, "batch heads queries value_dim"], returned: Tensor
+    view: Float[Tensor, "batch heads queries value_dim"], original: Tensor
 ) -> Callable[[Tensor], Float[Tensor, "batch heads queries value_dim"]] | None:
-    """Return a function that lays a copy of a tensor like `returned` out as `view` is of it.
+    """Return a function that lays a copy of a tensor like `original` out as `view` is of it.
 
     Args:
         view: the output of a call.
-        returned: what its kernel returned.
+        original: the tensor of which it is a view.
 
     Returns:
         The function, which holds neither; None if one is no view of the other.
     """
-    memory = [x.untyped_storage().data_ptr() for x in (view, returned)]
-    if memory[0] != memory[1] or view.numel() != returned.numel() or _overlaps(returned):
+    memory = [x.untyped_storage().data_ptr() for x in (view, original)]
+    if memory[0] != memory[1] or view.numel() != original.numel() or _overlaps(original):
         return None
-    shape, stride = returned.shape, returned.stride()
+    shape, stride = original.shape, original.stride()
     view_shape, view_stride = view.shape, view.stride()
-    offset = view.storage_offset() - returned.storage_offset()
+    offset = view.storage_offset() - original.storage_offset()
 
     def laid_out(tensor: Tensor) -> Tensor:
         copied = torch.empty_strided(shape, stride, dtype=tensor.dtype, device=tensor.device)

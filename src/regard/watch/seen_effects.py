@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from regard.calls.call import AttentionCall
-from regard.calls.head_effects import HeadEffects, by_layer
+from regard.calls.head_effects import HeadEffects, by_layer, layer_names
 
 
 class SeenEffects:
@@ -40,10 +40,5 @@ class SeenEffects:
                 raise ValueError(f"the heads of {call} are not known: leave it out with where=")
             row = gradient.by_head().cpu()
             rows[call.module] = rows[call.module] + row if call.module in rows else row
-        return by_layer({name: rows[module] for module, name in self._names().items()}, "gradient")
-
-    def _names(self) -> dict[str, str]:
-        """Return what each module is called: by the number of its layer, if that tells it apart."""
-        layers = {call.module: call.layer for call in self._calls}
-        unique = len(set(layers.values())) == len(layers) and "" not in layers.values()
-        return layers if unique else {module: module for module in layers}
+        names = layer_names(self._calls)
+        return by_layer({names[module]: row for module, row in rows.items()}, "gradient")

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
@@ -15,9 +14,7 @@ from regard.matrix.reduction import AnyReduction, is_reduction
 from regard.watch.context import WatchContext
 from regard.watch.options import Options
 from regard.watch.seen import Seen
-
-Where = str | int | Callable[[str, nn.Module], bool]
-"""A module's path, with wildcards; a layer's number; or a rule for a path and its module."""
+from regard.watch.where import Where, check_model, some_names, wanted
 
 
 def watch(
@@ -104,24 +101,18 @@ def _watching(
     values: bool,
     effects: bool,
 ) -> Generator[Seen]:
-    if not isinstance(model, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
-        hint = ""
-        if isinstance(model, str):
-            hint = "; load it first"
-        elif isinstance(getattr(model, "model", None), nn.Module):
-            hint = "; watch its .model"
-        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}{hint}")
+    check_model(model)
     # Most programs that import regard watch nothing, and need not wait for what that takes.
     from regard.watch.module_stack import named_modules
     from regard.watch.watcher import Watcher
 
     calls: list[AttentionCall] = []
-    wanted = _wanted(where)
-    if not any(wanted(name, module) for name, module in named_modules(model)):
-        some = _some_names(named_modules(model))
+    is_wanted = wanted(where)
+    if not any(is_wanted(name, module) for name, module in named_modules(model)):
+        some = some_names(named_modules(model))
         raise ValueError(f"where={where!r} names no module of the model; {some}")
     options = replace(
-        _options(wanted, keep), check=check, offload=offload, values=values, effects=effects
+        _options(is_wanted, keep), check=check, offload=offload, values=values, effects=effects
     )
     if effects and options.reductions is not None:
         raise ValueError(
@@ -159,22 +150,13 @@ no attention was seen. Likely reasons:
 - it was exported or compiled ahead of time: watch the original"""
 
 
-def _some_names(modules: Iterable[tuple[str, nn.Module]]) -> str:
-    """Return words that name a few modules of a model, those first that have others inside."""
-    inside = [(name, module) for name, module in modules if name]
-    if not inside:
-        return "it has none inside: leave where out"
-    inside.sort(key=lambda named: next(named[1].children(), None) is None)
-    return f"some are {[name for name, _ in inside[:5]]}"
-
-
-def _options(wanted: Callable[[str, nn.Module], bool], keep: Any) -> Options:
+def _options(is_wanted: Callable[[str, nn.Module], bool], keep: Any) -> Options:
     if isinstance(keep, str):
         if keep not in ("tensors", "copies"):
             raise ValueError(
                 f'keep must be "tensors", "copies" or a list of reductions, got {keep!r}'
             )
-        return Options(wanted, copy=keep == "copies")
+        return Options(is_wanted, copy=keep == "copies")
     reductions = tuple(keep) if isinstance(keep, Iterable) else (keep,)
     for reduction in reductions:
         if not is_reduction(reduction):
@@ -182,30 +164,4 @@ def _options(wanted: Callable[[str, nn.Module], bool], keep: Any) -> Options:
                 'keep must be "tensors", "copies" or a list of reductions such as Entropy(), '
                 f"got {reduction!r}"
             )
-    return Options(wanted, reductions)
-
-
-def _wanted(where: Where | Iterable[str | int] | None) -> Callable[[str, nn.Module], bool]:
-    """Return a rule that says of a module whether it is to be watched."""
-    if where is None:
-        return lambda name, module: True
-    if callable(where):
-        return where
-    chosen = list(where) if isinstance(where, Iterable) and not isinstance(where, str) else [where]
-    for one in chosen:
-        if isinstance(one, bool) or not isinstance(one, str | int):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(
-                "where must be a module's path, a layer's number, a list of these, or a function "
-                f"of a path and its module, got {one!r}"
-            )
-
-    def wanted(name: str, module: nn.Module) -> bool:
-        parts = name.split(".")
-        paths = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
-        numbers = [int(part) for part in parts if part.isdecimal()][:1]
-        return any(
-            one in numbers if isinstance(one, int) else any(fnmatchcase(p, one) for p in paths)
-            for one in chosen
-        )
-
-    return wanted
+    return Options(is_wanted, reductions)
