@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from regard.attention import attend, attend_with_lse, plan
-from regard.matrix import AttentionMatrix, rollout
+from regard.matrix import AttentionMatrix, EffectMatrix, rollout
 from regard.patterns import (
     causal,
     columns,
@@ -32,6 +32,7 @@ __version__ = "0.1.0"
 # `save`: they need zarr, which is optional.
 __all__ = [
     "AttentionMatrix",
+    "EffectMatrix",
     "ablate",
     "attend",
     "attend_with_lse",

@@ -10,7 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.calls.check import NOT_COMPARED, Check
-from regard.matrix import AttentionMatrix
+from regard.calls.output_gradient import OutputGradient
+from regard.matrix import AttentionMatrix, EffectMatrix
+from regard.matrix.effects import Effects
 from regard.matrix.reduction import AnyReduction
 from regard.matrix.scores import Scores
 from regard.matrix.source import Source
@@ -50,6 +52,7 @@ class AttentionCall:
         query_text: number of the text of its queries.
         key_text: number of the text of its keys.
         view: its matrix, not computed; None if it was not kept.
+        gradient: gradient of its output; None if it was watched without effects.
     """
 
     index: int = -1
@@ -72,6 +75,7 @@ class AttentionCall:
     query_text: int = 0
     key_text: int = 0
     view: View | None = field(default=None, repr=False)
+    gradient: OutputGradient | None = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -112,6 +116,45 @@ class AttentionCall:
             raise self._missing()
         self._check()
         return AttentionMatrix.of(self.view)
+
+    @property
+    def effects(self) -> EffectMatrix:
+        """What each look does to the target whose `backward` was called, not computed.
+
+        Raises:
+            ValueError: the model was watched without `effects=True`, no gradient has come, or the
+                call was not understood.
+            Overwritten: the model has written over its queries, keys or values since.
+        """
+        gradient = self.checked_gradient
+        if gradient.total is None:
+            raise ValueError(
+                f"no gradient has come to {self}: call target.backward() on a number that depends "
+                "on it"
+            )
+        assert self.view is not None
+        self._check()
+        source = Effects(
+            self.view.source, gradient.value, gradient.total, overwritten=gradient.overwritten
+        )
+        return EffectMatrix.of(replace(self.view, source=source))
+
+    @property
+    def checked_gradient(self) -> OutputGradient:
+        """The gradient with respect to its output.
+
+        Raises:
+            ValueError: the model was watched without `effects=True`, or the call can have none.
+        """
+        if self.view is None:
+            raise self._missing()
+        if self.gradient is None:
+            raise ValueError(f"{self} has no effects: watch the model with effects=True")
+        if self.gradient.problem:
+            raise ValueError(f"{self} has no effects: {self.gradient.problem}")
+        if self.check.passed is False:
+            raise ValueError(f"{self} has no effects: its output is not A @ V ({self.check})")
+        return self.gradient
 
     @property
     def scores(self) -> Scores:

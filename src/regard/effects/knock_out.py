@@ -124,6 +124,7 @@ class _KnockOut(Alteration):
             call = _from_weights(call, knocked, heads, inputs)
         else:
             call = self._attended(call, inputs, knocked, heads, rows)
+        call = replace(call, original=call.output)
         if len(heads) == call.query.shape[1]:
             return replace(call, pattern=narrowed(call.pattern, ~knocked))
         forbidden = Forbidden(knocked, tuple(heads), call.query.shape[1])

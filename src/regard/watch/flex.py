@@ -184,12 +184,14 @@ def _read(
     if score_mod is not None:
         kind = torch.promote_types(query.dtype, torch.float32)
         changed = Modified(Traced(score_mod, query.device, kind), None, first_query)
+    output = output[0] if isinstance(output, tuple) else output
     return RawCall(
         kernel="flex_attention",
         query=query,
         key=key,
         value=value,
-        output=output[0] if isinstance(output, tuple) else output,
+        output=output,
+        original=output,
         pattern=pattern,
         first_query=first_query,
         bias=joined(changed, by_head),

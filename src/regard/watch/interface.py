@@ -111,6 +111,7 @@ def _read(
         key=key,
         value=value,
         output=output[0].transpose(1, 2),
+        original=output[0],
         mask=mask,
         pattern=pattern,
         first_query=first_query,

@@ -158,7 +158,7 @@ def _sdpa(
     """Say in our words what scaled_dot_product_attention was given."""
     if query.is_nested:
         raise ValueError("nested tensors can't be looked into")
-    leading = output.shape[:-3]
+    leading, original = output.shape[:-3], output
     if attn_mask is not None and attn_mask.dim() > 3 and len(leading) > 1:
         attn_mask = attn_mask.expand(*leading, *attn_mask.shape[-3:]).flatten(end_dim=-4)
     query, key, value, output = (_with_four_axes(x, leading) for x in (query, key, value, output))
@@ -171,6 +171,7 @@ def _sdpa(
         key=key,
         value=value,
         output=output,
+        original=original,
         mask=attn_mask,
         pattern=causal() if is_causal else None,
         first_query=0 if is_causal else None,
@@ -208,6 +209,7 @@ def _attended(
         key=key,
         value=value,
         output=output,
+        original=output,
         pattern=pattern,
         first_query=positions,
         bias=None if numbers else bias,

@@ -25,6 +25,7 @@ class RawCall:
         key: [batch, key_heads, keys, key_dim].
         value: [batch, key_heads, keys, value_dim].
         output: [batch, heads, queries, value_dim].
+        original: the tensor of which output is a view, and of which the model gets one.
         mask: what it was told as a tensor about who may look at whom; see `Masks.read`.
         pattern: who may look at whom of those whom the mask allows.
         first_query: where the first query stands for the pattern, if there is no mask to tell.
@@ -43,6 +44,7 @@ class RawCall:
     key: Float[Tensor, "batch key_heads keys key_dim"]
     value: Float[Tensor, "batch key_heads keys value_dim"]
     output: Float[Tensor, "batch heads queries value_dim"]
+    original: Tensor
     mask: Tensor | None = None
     pattern: Pattern | None = None
     first_query: int | Tensor | None = None

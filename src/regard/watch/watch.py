@@ -1,11 +1,12 @@
 """`watch`: the attention of a running model."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from regard.calls.call import AttentionCall
@@ -24,6 +25,7 @@ def watch(
     check: bool = True,
     offload: str | None = None,
     values: bool = False,
+    effects: bool = False,
 ) -> WatchContext:
     """See the attention of a model while it runs, exactly, with the kernels that it has.
 
@@ -51,13 +53,18 @@ def watch(
             during the call, as `call.results`, and lets queries and keys go.
         check: whether to compare rows with what the kernel returned.
         offload: a device to move queries and keys to after each call, such as "cpu".
-        values: whether to keep values too, as `call.value`. No matrix needs them.
+        values: whether to keep values too, as `call.value`. No attention matrix needs them.
+        effects: whether to take the gradients of outputs down, so that after `target.backward()`
+            there are `seen[5].effects`, an `EffectMatrix`, and `seen.effects.heads()`. Parameters
+            may be frozen; queries, keys, values and outputs are kept.
 
     Raises:
         TypeError: model is no module, keep is neither a word nor reductions, or where is neither a
             path, a number nor a function.
-        ValueError: keep is an unknown word, or where names no module of the model.
-        RuntimeError: no attention was seen. The message lists likely reasons.
+        ValueError: keep is an unknown word, effects are wanted of what is not kept, or where names
+            no module of the model.
+        RuntimeError: no attention was seen, and the message lists likely reasons; or effects are
+            wanted of a model that is called without gradients.
 
     >>> import torch, regard
     >>> encoder = torch.nn.TransformerEncoderLayer(32, nhead=4, batch_first=True).eval()
@@ -78,6 +85,7 @@ def watch(
             check=check,
             offload=offload,
             values=values,
+            effects=effects,
         )
     )
 
@@ -91,6 +99,7 @@ def _watching(
     check: bool,
     offload: str | None,
     values: bool,
+    effects: bool,
 ) -> Generator[Seen]:
     check_model(model)
     # Most programs that import regard watch nothing, and need not wait for what that takes.
@@ -102,11 +111,31 @@ def _watching(
     if not any(is_wanted(name, module) for name, module in named_modules(model)):
         some = some_names(named_modules(model))
         raise ValueError(f"where={where!r} names no module of the model; {some}")
-    options = replace(_options(is_wanted, keep), check=check, offload=offload, values=values)
-    with Watcher(model, calls, options):
+    options = replace(
+        _options(is_wanted, keep), check=check, offload=offload, values=values, effects=effects
+    )
+    if effects and options.reductions is not None:
+        raise ValueError(
+            'effects=True needs keep="tensors" or "copies": effects are known after the backward '
+            "pass, and can be summarised then"
+        )
+    with ExitStack() as entered:
+        if effects:
+            entered.callback(model.register_forward_pre_hook(_check_gradients).remove)
+        entered.enter_context(Watcher(model, calls, options))
         yield Seen(calls)
     if not calls:
         raise RuntimeError(_NOTHING)
+
+
+def _check_gradients(model: nn.Module, arguments: object) -> None:
+    """Raise RuntimeError if a model is called without gradients."""
+    if not torch.is_grad_enabled():
+        raise RuntimeError(
+            "effects=True needs gradients, and the model is called without: leave torch.no_grad() "
+            "and torch.inference_mode() out. generate() has them off: call the model on the text "
+            "that it has generated instead"
+        )
 
 
 _NOTHING = """\

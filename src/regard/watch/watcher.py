@@ -1,6 +1,7 @@
 """What happens while a model is watched: calls are caught, understood, checked and kept."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.calls.call import AttentionCall, layer_in
 from regard.calls.check import NOT_COMPARED, check_scores, check_weights
+from regard.calls.output_gradient import OutputGradient
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
 from regard.matrix.weights import Weights
@@ -26,6 +28,7 @@ from regard.watch.captured import (
     keep_bias,
     num_used_keys,
 )
+from regard.watch.gradients import follow, let_flow
 from regard.watch.internals import is_backward, without_torch_function
 from regard.watch.masks import Masks
 from regard.watch.model_listener import ModelListener
@@ -77,13 +80,20 @@ class Watcher(ModelListener):
 
     @property
     def is_active(self) -> bool:
-        # In the backward pass, a model that saves memory computes its calls a second time.
-        return super().is_active and not is_backward()
+        # In the backward pass, a model that saves memory computes its calls a second time. Then
+        # their outputs need gradients again.
+        return super().is_active and (self._options.effects or not is_backward())
 
     def catch(self, kernel: str, module: nn.Module | None, read: Callable[[], RawCall]) -> None:
         site = self._site(kernel, module)
         if site is None:
             return
+        if is_backward():
+            # What can't be read was not made to need gradients the first time either.
+            with suppress(Exception):
+                self._let_flow(read())
+            return
+        needs_flow = torch.is_grad_enabled()
         # What is computed here is nothing that anybody watches.
         with torch.no_grad(), without_torch_function():
             caught: RawCall | None = None
@@ -92,6 +102,8 @@ class Watcher(ModelListener):
                 self._masks.forget()
             try:
                 caught = as_computed(read())
+                if needs_flow:
+                    self._let_flow(caught)
                 call = self._understood(site, caught)
             except Exception as error:  # noqa: BLE001
                 # Whatever it is: a model must not fail because somebody looks at it.
@@ -100,11 +112,22 @@ class Watcher(ModelListener):
                 else:
                     reason = str(error).split("\n")[0] or type(error).__name__
                     call = self._call(site, problem=reason)
+            if self._options.effects and caught is not None and not call.problem:
+                dropped = caught.dropout > 0
+                call = self._with_gradient(
+                    call, caught.value, caught.output, caught.original, dropped=dropped
+                )
             self._add(call)
 
     def catch_product(self, product: Product, num_heads: int | None) -> None:
         site = None if product.again else self._site("softmax", None)
         if site is None:
+            return
+        assert product.result is not None
+        if self._options.effects and torch.is_grad_enabled():
+            with without_torch_function():
+                let_flow(product.result)
+        if is_backward():
             return
         frame = self.running[-1]
         with torch.no_grad(), without_torch_function():
@@ -113,6 +136,10 @@ class Watcher(ModelListener):
                 if frame.problem:
                     return
                 call = self._own(site, read.weights, read.value, read.output, product.dropped)
+                if self._options.effects:
+                    call = self._with_gradient(
+                        call, read.value, read.output, product.result, dropped=product.dropped
+                    )
                 frame.calls.append(call.index)
                 self._add(replace(call, heads_known=read.heads_known))
             except InParts as error:
@@ -187,7 +214,7 @@ class Watcher(ModelListener):
             call.scale,
             None if caught.sinks is None else caught.sinks.detach(),
             call.query_positions if first is None else first,
-            value=caught.value.detach() if self._options.values else None,
+            value=caught.value.detach() if self._options.values or self._options.effects else None,
         )
 
     def _kept(self, module: str, source: Scores) -> Scores:
@@ -258,6 +285,45 @@ class Watcher(ModelListener):
             check=check,
             view=View.whole(source),
         )
+
+    def _let_flow(self, call: RawCall) -> None:
+        """Make sure that gradients reach what the model gets, if effects are wanted."""
+        if self._options.effects:
+            with without_torch_function():
+                let_flow(call.original if call.instead is None else call.instead)
+
+    def _with_gradient(
+        self,
+        call: AttentionCall,
+        value: Float[Tensor, "batch key_heads keys value_dim"],
+        output: Float[Tensor, "batch heads queries value_dim"],
+        original: Tensor,
+        *,
+        dropped: bool,
+    ) -> AttentionCall:
+        """Return a call that will be told of the gradients of its output.
+
+        Args:
+            call: the call.
+            value: its values.
+            output: its output.
+            original: the tensor of which the output is a view.
+            dropped: whether there was dropout.
+        """
+        source = call.source
+        kept = source.value if isinstance(source, Scores) else None
+        value = self._keep_tensor(value) if kept is None else kept
+        gradient = OutputGradient(value, self._keep_tensor(output), overwritten=OVERWRITTEN)
+        if dropped:
+            gradient.problem = "dropout changed its output, call model.eval() first"
+        elif not original.requires_grad:
+            gradient.problem = (
+                "it needed no gradient when it ran (under no_grad, in reentrant checkpoints, or "
+                "ablated with all parameters frozen)"
+            )
+        else:
+            follow(gradient, output, original, self._options.offload)
+        return replace(call, gradient=gradient)
 
     def _call(
         self, site: _CallSite, sizes: tuple[int, int, int, int] = (0, 0, 0, 0), **more: Any
