@@ -14,8 +14,16 @@ def seal(path: Path) -> None:
     description: dict[str, Any] = json.loads(file.read_bytes())
     declared = description["consolidated_metadata"]["metadata"]
     arrays = [name for name, one in declared.items() if "shape" in one and (path / name).is_dir()]
+    for name in ("", *arrays):
+        (path / name / SUMS).unlink(missing_ok=True)
     write_sums(path, arrays)
     description["attributes"]["regard"]["digest"] = digest_of(
         description, (path / SUMS).read_bytes()
     )
-    file.write_text(json.dumps(description))
+    replace(file, json.dumps(description).encode())
+
+
+def replace(file: Path, data: bytes) -> None:
+    """Write a file anew, whatever links there are to the old one."""
+    file.unlink()
+    file.write_bytes(data)

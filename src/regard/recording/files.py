@@ -188,19 +188,21 @@ def parsed(data: bytes) -> dict[str, str]:
 
 def write_sums(root: Path, arrays: Iterable[str]) -> None:
     """Write `SHA256SUMS` into the folder of every array, and one of these into the root."""
-    listed = [f"{name}/{SUMS}" for name in sorted(arrays)]
-    for name in listed:
-        (root / name).write_text("".join(_lines(root, (root / name).parent)), encoding="utf-8")
-    (root / SUMS).write_text("".join(_line(root, root / name) for name in listed), encoding="utf-8")
+    listed: list[str] = []
+    for array in sorted(arrays):
+        lines = [_line(root, name) for name in sorted(_below(root, array))]
+        listed.append(f"{array}/{SUMS}")
+        (root / array / SUMS).write_text("".join(lines), encoding="utf-8")
+    lines = [_line(root, name) for name in listed]
+    (root / SUMS).write_text("".join(lines), encoding="utf-8")
 
 
-def _lines(root: Path, folder: Path) -> Iterator[str]:
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != SUMS:
-            yield _line(root, path)
+def _below(root: Path, array: str) -> Iterator[str]:
+    """Yield the files of an array, by their paths from the root."""
+    for folder, _, files in os.walk(root / array):
+        inside = Path(folder).relative_to(root).as_posix()
+        yield from (f"{inside}/{name}" for name in files if name != SUMS)
 
 
-def _line(root: Path, path: Path) -> str:
-    with path.open("rb") as file:
-        sum_ = hashlib.file_digest(file, "sha256").hexdigest()
-    return f"{sum_}  {path.relative_to(root).as_posix()}\n"
+def _line(root: Path, name: str) -> str:
+    return f"{hashlib.sha256((root / name).read_bytes()).hexdigest()}  {name}\n"

@@ -23,7 +23,7 @@ MOST_BYTES = 2**25
 
 MOST_POSITION = 2**32
 MOST_CALLS = 10_000
-MOST_HEADS = 2**16
+MOST_HEADS = 2**15
 """So many heads all calls have together."""
 
 MOST_WIDTH = 2**17

@@ -1,0 +1,99 @@
+"""Everything that is done with a recording, as steps whose answers can be compared."""
+
+import asyncio
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from regard.recording import Recording, RecordingError
+from regard.recording import open as open_recording
+from regard.server.app import app
+from regard.server.publish import publish
+
+Look = Callable[[], bytes]
+"""Something that is looked at: the answer, or a RecordingError."""
+
+
+def looks(path: Path, folder: Path) -> Iterator[tuple[str, Look]]:
+    """Yield what is looked at, one after the other; the first opens the recording."""
+    opened: list[Recording] = []
+
+    def opening() -> bytes:
+        opened.append(open_recording(path))
+        return opened[0].about.model_dump_json().encode()
+
+    yield "open", opening
+    if not opened:
+        return
+    recording = opened[0]
+    for call in range(len(recording)):
+        heads = recording.arrays_of(call).facts.heads
+        for level in {0, recording.max_zoom(call)}:
+            for head in {0, heads - 1, "mean"}:
+                yield f"tile {call}.{head} {level}", _tile(recording, call, head, level)
+    yield "search", lambda: str(recording.search("word7", 0)).encode()
+    yield "tokens", lambda: "".join(recording.tokens).encode()
+    for address in _addresses(recording):
+        yield address, lambda address=address: _asked(recording, address)
+    yield "publish", lambda: _published(recording, folder)
+
+
+def _tile(recording: Recording, call: int, head: Any, level: int) -> Look:
+    def look() -> bytes:
+        lines = [recording.line(call, head, "received", level, 0).tobytes()]
+        lines += [recording.line(call, head, "entropy", level, 0, "max").tobytes()]
+        tiles = (recording.tile(call, head, level, 0, 0, pool) for pool in ("mean", "max"))
+        return b"".join([*lines, *(one.tobytes() for one in tiles)])
+
+    return look
+
+
+def _addresses(recording: Recording) -> Iterator[str]:
+    """Yield some of what the map asks for."""
+    below = f"/data/{recording.digest}"
+    yield "/recordings.json"
+    yield f"{below}/info.json"
+    yield from (f"{below}/text/{number}.json" for number in range(len(recording.texts)))
+    for call in range(len(recording)):
+        yield f"{below}/thumbs/{call}.bin"
+        yield f"{below}/rows/c{call}-h0/0.json"
+        yield f"{below}/columns/c{call}-hmean/0.json"
+        yield f"{below}/weight/c{call}-h0/0/0.json"
+        yield f"{below}/tiles/c{call}-h0-max/0/0/0.bin"
+    if recording.has_all:
+        yield f"{below}/tiles/all-mean/0/0/0.bin"
+        yield f"{below}/rows/all/0.json"
+    yield f"{below}/edges/c0-h0.json?y0=0&y1=1&x0=0&x1=1"
+    yield f"{below}/search.json?text=word7"
+    yield "/api/v1/tilesets/"
+
+
+def _asked(recording: Recording, address: str) -> bytes:
+    """Ask a server in this process."""
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app([recording], static={}), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return await client.get(address)
+
+    answer = asyncio.run(ask())
+    if answer.status_code == 500 and "the recording is damaged: " in answer.text:
+        raise RecordingError(answer.json()["error"])
+    assert answer.status_code == 200, f"{address}: {answer.status_code} {answer.text[:300]}"
+    return answer.content
+
+
+def _published(recording: Recording, folder: Path) -> bytes:
+    """Publish the mean of the first call, and return all that was written."""
+    call = recording.arrays_of(0).facts
+    try:
+        publish(recording, folder, heads=[f"{call.layer}.mean"], depth=0, progress=False)
+        files = sorted(file for file in (folder / "data").rglob("*") if file.is_file())
+        content = b"".join(file.read_bytes() for file in files)
+        return hashlib.sha256(content).digest() + content
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
