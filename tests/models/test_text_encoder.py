@@ -202,5 +202,5 @@ def test_types_of_a_model_without_are_refused() -> None:
 
 
 def test_lengths_must_fit_the_batch() -> None:
-    with pytest.raises(ValueError, match=r"one length .* per sequence, got 2 for a batch of 3"):
+    with pytest.raises(ValueError, match=r"one entry per sequence, got 2 for a batch of 3"):
         encoder_of()(TOKENS, pattern=padding([3, 4]))

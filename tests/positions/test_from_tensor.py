@@ -71,5 +71,5 @@ def test_other_shapes_are_refused() -> None:
 
 @pytest.mark.usefixtures("unchecked")
 def test_masks_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"floating-point tensor, got torch\.bool; .* patterns"):
+    with pytest.raises(ValueError, match=r"floating-point tensor, got torch\.bool; .*from_mask"):
         from_tensor(torch.ones(1, 1, 5, 7, dtype=torch.bool))
