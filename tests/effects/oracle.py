@@ -104,3 +104,12 @@ class Oracle:
             torch.arange(keys),
         )
         return pairs & chosen[:, None, None]
+
+
+def with_oracle(model: Any) -> Any:
+    """Let a model ask for the attention of this file."""
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if config is not None:
+            config._attn_implementation_internal = NAME
+    return model

@@ -1,6 +1,5 @@
 """Real architectures, held against attention that is written out."""
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -11,13 +10,12 @@ from torch import Tensor
 
 import regard
 from regard.patterns import Pattern, pairs, window
-from tests.effects.oracle import NAME, Oracle
+from tests.effects.oracle import Oracle, with_oracle
 from tests.watch.zoo import ZOO, Kind, made
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
 
 WITHIN = 1e-5
-# The name of each, a layer of it, and the length of what that looks at.
 ASKING = {
     "BERT": "encoder.layer.1.attention.self",
     "ModernBERT": "layers.1.attn",
@@ -33,12 +31,7 @@ ASKING = {
     "Whisper": "encoder.layers.0.self_attn",
     "ViT": "layers.1.attention",
 }
-BY_HAND = {
-    "BLOOM": "h.1",
-    "DeBERTa-v2": "encoder.layer.1",
-    "MPNet": "encoder.layer.1",
-    "XLNet": "layer.1",
-}
+BY_HAND = ("BLOOM", "DeBERTa-v2", "MPNet", "XLNet")
 
 SETS: dict[str, tuple[Pattern, Callable[[Tensor, Tensor, Tensor], Tensor]]] = {
     "keys": (pairs(keys=[0, 3, 4]), lambda b, i, j: (j == 0) | (j == 3) | (j == 4)),
@@ -62,42 +55,42 @@ def real_rows(kind: Kind, name: str, side: str) -> Tensor | slice:
     return slice(None) if mask is None or name == "ViT" else mask.bool()
 
 
-@pytest.mark.parametrize("heads", [None, [0, 3]], ids=["all heads", "some heads"])
-@pytest.mark.parametrize("some", SETS)
 @pytest.mark.parametrize("name", ASKING)
-def test_knocked_out(name: str, some: str, heads: list[int] | None) -> None:
+def test_knocked_out(name: str) -> None:
     kind, layer = ZOO[name], _module(ZOO[name], ASKING[name])
-    pattern, forbids = SETS[some]
-    model, eager = made(kind), made(kind, "eager")
-    eager.set_attn_implementation("eager")
-    _with_oracle(eager)
+    model, eager = made(kind), with_oracle(made(kind, "eager"))
     side = "left" if name in ("Llama", "GPT-2", "Gemma 2") else "right"
-    inputs = kind.inputs(side)
-    with torch.no_grad(), Oracle(eager, forbids, [layer], heads).running():
-        expected = first(eager(**inputs))
-    with torch.no_grad(), regard.knock_out(model, pattern, layers=[layer], heads=heads):
-        found = first(model(**inputs))
-    rows = real_rows(kind, name, side)
-    assert (found - first(model(**inputs)))[rows].abs().max() > 1e-4
-    torch.testing.assert_close(found[rows], expected[rows], rtol=0, atol=WITHIN)
+    inputs, rows = kind.inputs(side), real_rows(kind, name, side)
+    with torch.no_grad():
+        before = first(model(**inputs))
+    for (pattern, forbids), heads in zip(SETS.values(), (None, [0, 3], [2], None), strict=True):
+        with torch.no_grad(), Oracle(eager, forbids, [layer], heads).running():
+            expected = first(eager(**inputs))
+        with torch.no_grad(), regard.knock_out(model, pattern, layers=[layer], heads=heads):
+            found = first(model(**inputs))
+        assert (found - before)[rows].abs().max() > 100 * WITHIN
+        torch.testing.assert_close(found[rows], expected[rows], rtol=0, atol=WITHIN)
 
 
-@pytest.mark.parametrize("by", ["zero", "mean"])
 @pytest.mark.parametrize("name", ASKING)
-def test_ablated(name: str, by: str) -> None:
+def test_ablated(name: str) -> None:
     kind, layer = ZOO[name], _module(ZOO[name], ASKING[name])
-    model, eager = made(kind), made(kind, "eager")
-    _with_oracle(eager)
-    inputs = kind.inputs("none")
-    if "EncDec" in layer or "encoder_attn" in layer:
-        inputs = {key: value[:1] for key, value in inputs.items()}
+    model, eager = made(kind), with_oracle(made(kind, "eager"))
+    # One sequence: of those that queries of another one look at, padding isn't known.
+    inputs = {key: value[:1] for key, value in kind.inputs("none").items()}
+    with torch.no_grad(), regard.watch(model, values=True) as seen:
+        before = first(model(**inputs))
     ablated = [(layer, 1), (layer, 2)]
-    with torch.no_grad(), Oracle(eager, ablated=ablated, mean=by == "mean").running():
-        expected = first(eager(**inputs))
-    with torch.no_grad(), regard.ablate(model, ablated, by=by):
+    for by in ("zero", "mean"):
+        with torch.no_grad(), Oracle(eager, ablated=ablated, mean=by == "mean").running():
+            expected = first(eager(**inputs))
+        with torch.no_grad(), regard.ablate(model, ablated, by=by):
+            found = first(model(**inputs))
+        assert (found - before).abs().max() > 100 * WITHIN
+        torch.testing.assert_close(found, expected, rtol=0, atol=WITHIN)
+    with torch.no_grad(), regard.ablate(model, ablated, by=seen):
         found = first(model(**inputs))
-    assert (found - first(model(**inputs))).abs().max() > 1e-4
-    torch.testing.assert_close(found, expected, rtol=0, atol=WITHIN)
+    torch.testing.assert_close(found, before, rtol=0, atol=WITHIN)
 
 
 @pytest.mark.parametrize("name", BY_HAND)
@@ -105,7 +98,7 @@ def test_written_out_by_the_model_itself(name: str, monkeypatch: pytest.MonkeyPa
     kind = ZOO[name]
     model, inputs = made(kind), kind.inputs("right")
     with torch.no_grad(), regard.watch(model) as seen:
-        model(**inputs)
+        before = first(model(**inputs))
     layer = seen[1].module
     pattern, forbids = SETS["rectangle"]
     with torch.no_grad(), regard.knock_out(model, pattern, layers=[layer], heads=[0, 2]):
@@ -126,23 +119,7 @@ def test_written_out_by_the_model_itself(name: str, monkeypatch: pytest.MonkeyPa
     assert count[0] == 2
     rows = real_rows(kind, name, "right")
     torch.testing.assert_close(found[rows], expected[rows], rtol=0, atol=WITHIN)
-    assert (found - expected)[rows].abs().max() < (
-        found[rows] - seen_output(model, inputs, monkeypatch)[rows]
-    ).abs().max()
-
-
-def seen_output(model: Any, inputs: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch) -> Tensor:
-    monkeypatch.undo()
-    with torch.no_grad():
-        return first(model(**inputs))
-
-
-def _with_oracle(model: Any) -> None:
-    """Let a model ask for the attention of the oracle."""
-    for module in model.modules():
-        config = getattr(module, "config", None)
-        if config is not None:
-            config._attn_implementation_internal = NAME
+    assert (found - before)[rows].abs().max() > 100 * WITHIN
 
 
 def _module(kind: Kind, ending: str) -> str:

@@ -156,7 +156,9 @@ class _Ablation(Alteration):
         shape = (len(current), len(heads), *current.shape[2:])
         return current.index_copy(1, index, new.to(current).expand(shape))
 
-    def _seen(self, site: CallSite, output: Heads, heads: list[int]) -> Heads:
+    def _seen(
+        self, site: CallSite, output: Heads, heads: list[int]
+    ) -> Float[Tensor, "batch some queries value_dim"]:
         """Return what heads have returned when the model was watched."""
         assert isinstance(self._by, Seen)
         calls = [call for call in self._by if call.module == site.name]
