@@ -1,5 +1,6 @@
 """Self-attention on PyTorch: build it, run it at the speed of the fused kernels, look inside it."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from regard.attention import attend, attend_with_lse, plan
@@ -57,15 +58,15 @@ __all__ = [
 
 def __dir__() -> list[str]:
     """List all names, including those that are not loaded yet."""
-    return sorted({*globals(), *__all__, "map", "open", "save"} - {"TYPE_CHECKING", "Any"})
+    later = {"effects", "map", "open", "save"}
+    return sorted({*globals(), *__all__, *later} - {"TYPE_CHECKING", "Any", "import_module"})
 
 
 def __getattr__(name: str) -> Any:
     """Load what most programs don't use on first use."""
-    if name in ("ablate", "knock_out"):
-        from regard import effects
-
-        return getattr(effects, name)
+    if name in ("ablate", "effects", "knock_out"):
+        effects = import_module("regard.effects")
+        return effects if name == "effects" else getattr(effects, name)
     if name == "page":
         from regard.views import page
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.calls.call import AttentionCall
+from regard.calls.call import layer_in
 from regard.matrix.result import Result
 
 How = Literal["gradient", "integrated", "exact"]
@@ -49,15 +49,17 @@ class HeadEffects(Result):
 def by_layer(rows: Mapping[Any, Float[Tensor, "some_heads"]], how: How) -> HeadEffects:
     """Return effects from a row for each layer."""
     most = max((len(row) for row in rows.values()), default=0)
-    effects = torch.full((len(rows), most), torch.nan)
+    wide = any(row.dtype == torch.float64 for row in rows.values())
+    dtype = torch.float64 if wide else torch.float32
+    effects = torch.full((len(rows), most), torch.nan, dtype=dtype)
     for place, row in enumerate(rows.values()):
         effects[place, : len(row)] = row
     return HeadEffects({"layers": list(rows), "heads": range(most)}, effects, how)
 
 
-def layer_names(calls: Iterable[AttentionCall]) -> dict[str, int] | dict[str, str]:
+def layer_names(modules: Iterable[str]) -> dict[str, int] | dict[str, str]:
     """Return what each module is called: by the number of its layer, if that tells all apart."""
-    layers = {call.module: call.layer for call in calls}
+    layers = {module: layer_in(module) for module in modules}
     if "" in layers.values() or len(set(layers.values())) < len(layers):
         return {module: module for module in layers}
     return {module: int(layer) for module, layer in layers.items()}

@@ -40,5 +40,5 @@ class SeenEffects:
                 raise ValueError(f"the heads of {call} are not known: leave it out with where=")
             row = gradient.by_head().cpu()
             rows[call.module] = rows[call.module] + row if call.module in rows else row
-        names = layer_names(self._calls)
+        names = layer_names(rows)
         return by_layer({names[module]: row for module, row in rows.items()}, "gradient")
