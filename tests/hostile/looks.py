@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 
 from regard.recording import Recording, RecordingError
 from regard.recording import open as open_recording
@@ -37,8 +38,10 @@ def looks(path: Path, folder: Path) -> Iterator[tuple[str, Look]]:
                 yield f"tile {call}.{head} {level}", _tile(recording, call, head, level)
     yield "search", lambda: str(recording.search("word7", 0)).encode()
     yield "tokens", lambda: "".join(recording.tokens).encode()
+    served = app([recording], static={})
     for address in _addresses(recording):
-        yield address, lambda address=address: _asked(recording, address)
+        yield address.replace(recording.digest, "DIGEST"), _asking(served, address)
+    served.state.service.work.close()
     yield "publish", lambda: _published(recording, folder)
 
 
@@ -72,19 +75,22 @@ def _addresses(recording: Recording) -> Iterator[str]:
     yield "/api/v1/tilesets/"
 
 
-def _asked(recording: Recording, address: str) -> bytes:
+def _asking(served: FastAPI, address: str) -> Look:
     """Ask a server in this process."""
 
     async def ask() -> httpx.Response:
-        transport = httpx.ASGITransport(app([recording], static={}), raise_app_exceptions=False)
+        transport = httpx.ASGITransport(served, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             return await client.get(address)
 
-    answer = asyncio.run(ask())
-    if answer.status_code == 500 and "the recording is damaged: " in answer.text:
-        raise RecordingError(answer.json()["error"])
-    assert answer.status_code == 200, f"{address}: {answer.status_code} {answer.text[:300]}"
-    return answer.content
+    def look() -> bytes:
+        answer = asyncio.run(ask())
+        if answer.status_code == 500 and "the recording is damaged: " in answer.text:
+            raise RecordingError(answer.json()["error"])
+        assert answer.status_code == 200, f"{address}: {answer.status_code} {answer.text[:300]}"
+        return answer.content
+
+    return look
 
 
 def _published(recording: Recording, folder: Path) -> bytes:
