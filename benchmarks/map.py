@@ -8,9 +8,10 @@ made one of 131,072 tokens, 4 heads of size 64, causal. `longest`: a made one of
 one head, causal with a window of 4,096. Each tile is asked of the real server in a process of its
 own, over HTTP, one after the other, and none twice: the time is what a viewer waits. `load`: 32
 viewers pan at random over the book for a minute. `attack`: one viewer does, and once more while 300
-strangers send nothing, a byte now and then, too much, or what is wrong. `first`: from going to the address of the book to
-its first picture, and until one can zoom, in Chromium with graphics in software and nothing in its
-cache; of a server that has just begun, and of one that was asked before.
+strangers send nothing, a byte now and then, too much, or what is wrong. `first`: from going to the
+address of the book to its first picture, and until one can zoom, in Chromium with graphics in
+software and nothing in its cache; of a server that has just begun, and of one that was asked
+before.
 
 Recordings are made once and kept in the cache of materials, but for that of `record`, which is made
 anew to see how long it takes; `long` takes some ten minutes and 2 GB.

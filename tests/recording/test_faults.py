@@ -214,12 +214,14 @@ def test_killed_at_some_moments(
     begun = 0
     for moment in killed:
         path, partial = tmp_path / f"{moment}.regard", tmp_path / f"{moment}.regard.partial"
-        # Nothing, or something that says that it is incomplete.
-        with pytest.raises(RecordingError, match=r"is not there|is incomplete"):
-            open(path)
-        begun += partial.exists()
-        record(path)
+        if not path.exists():
+            # Nothing, or something that says that it is incomplete.
+            with pytest.raises(RecordingError, match=r"is not there|is incomplete"):
+                open(path)
+            begun += partial.exists()
+            record(path)
+        # Otherwise it was killed when only the lock was left to be removed.
         assert not partial.exists()
         found = [call.matrix[0].lse for call in open(path)]
         assert all(map(torch.equal, found, wanted))
-    assert begun >= len(killed) - 2
+    assert begun >= len(killed) - 3

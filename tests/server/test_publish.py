@@ -191,6 +191,21 @@ def test_nothing_is_left_if_it_fails(book: Made, tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["site"]
 
 
+def test_what_one_that_was_killed_has_left_goes(book: Made, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    publish(book.recording, site, heads=["0.0"], depth=0)
+    # Killed while it wrote, and another while it removed the one before.
+    for left in ("site.partial", "site.replaced"):
+        (tmp_path / left / "data").mkdir(parents=True)
+        (tmp_path / left / "map.js").write_text("1;")
+    publish(book.recording, site, heads=["0.1"], depth=0)
+    assert [one.name for one in tmp_path.iterdir()] == ["site"]
+    # Killed between two names: the one before is there still, and is replaced.
+    site.rename(tmp_path / "site.replaced")
+    publish(book.recording, site, heads=["0.0"], depth=0)
+    assert [one.name for one in tmp_path.iterdir()] == ["site"]
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

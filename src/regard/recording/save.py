@@ -3,7 +3,6 @@
 import hashlib
 import json
 import platform
-import shutil
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,16 +21,22 @@ from regard.calls.first_look import first_look
 from regard.calls.texts import Layer, check_whole, layers_of, texts_of
 from regard.matrix import AttentionMatrix
 from regard.matrix.progress import progressing
+from regard.printable import well_formed
 from regard.recording.arrays import DTYPES
 from regard.recording.digest import digest_of
 from regard.recording.files import SUMS, Files, Folder, write_sums
 from regard.recording.opening import DESCRIPTION, PARTIAL, open
 from regard.recording.pyramid import mean_of_all
 from regard.recording.recording import Recording
+from regard.recording.replacing import FolderKind, put_in_place, sole_writer
 from regard.recording.schema import Facts, FirstHead, Section, TextFacts
 from regard.recording.stored import CallArrays
 from regard.recording.text import Offsets, write_text
 from regard.recording.write_call import ATTRIBUTE, write_call
+
+_RECORDING = FolderKind(
+    "zarr.json", frozenset({"zarr.json", "SHA256SUMS", "all", "calls", "texts"})
+)
 
 
 def save(
@@ -80,24 +85,62 @@ def save(
             default headings are looked for.
         dtype: the type to keep queries and keys in, such as "float16"; by default their own. The
             recording says by how much weights differ from those that were seen.
-        overwrite: whether to replace a recording that is there.
+        overwrite: whether to replace a recording that is there; it goes when the new one is there.
         progress: whether to show a progress bar; by default as `AttentionMatrix.summarize` does.
 
     Returns:
         The recording, opened.
 
     Raises:
-        FileExistsError: there is something at the path already.
+        FileExistsError: there is something at the path already, or another process writes it.
         TypeError: tokens are no list of strings, or a pattern or bias is none of Regard's own.
         ValueError: tokens do not fit the calls.
     """
     path = Path(path)
-    _check_free(path, overwrite)
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.absolute().parent}: make it first")
+    with sole_writer(path, _RECORDING) as partial:
+        _check_free(path, overwrite)
+        _write(
+            calls,
+            partial,
+            tokens=tokens,
+            text=text,
+            offsets=offsets,
+            source=source,
+            source_text=source_text,
+            batch=batch,
+            model=well_formed(model),
+            title=well_formed(path.stem if title is None else title),
+            sections=None if sections is None else [(i, well_formed(name)) for i, name in sections],
+            dtype=dtype,
+            progress=progress,
+        )
+        put_in_place(partial, path, _RECORDING)
+    return open(path)
+
+
+def _write(
+    calls: Sequence[AttentionCall | AttentionMatrix] | AttentionCall | AttentionMatrix,
+    partial: Path,
+    *,
+    tokens: Sequence[str],
+    text: str | None,
+    offsets: Offsets | None,
+    source: Sequence[str] | None,
+    source_text: str | None,
+    batch: int | None,
+    model: str,
+    title: str,
+    sections: Sequence[tuple[int, str]] | None,
+    dtype: str | torch.dtype | None,
+    progress: bool | None,
+) -> None:
+    """Write a recording, or what is missing of it; arguments as for `save`."""
     narrow = _dtype(dtype)
     texts = texts_of(tokens, source)
     layers = layers_of(listed(calls), texts, batch)
     check_whole(layers, texts)
-    partial = path.with_name(path.name + PARTIAL)
     root = zarr.open_group(partial, mode="a")
     files = Files(Folder(partial))
     listed_texts: list[tuple[Sequence[str], str | None, Offsets | None]] = []
@@ -106,7 +149,7 @@ def save(
     listed_texts.append((tokens, text, offsets))
     facts = Facts(
         complete=False,
-        title=path.stem if title is None else title,
+        title=title,
         model=model,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         versions=_versions(),
@@ -154,10 +197,6 @@ def save(
         }
     )
     _finish(root, partial, facts)
-    if path.exists():
-        shutil.rmtree(path)
-    partial.rename(path)
-    return open(path)
 
 
 def _finish(root: zarr.Group, folder: Path, facts: Facts) -> None:
@@ -185,8 +224,6 @@ def _first_head(layers: Sequence[Layer], batch: int | None) -> FirstHead:
 
 
 def _check_free(path: Path, overwrite: bool) -> None:
-    if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.absolute().parent}: make it first")
     if not path.exists():
         return
     if not overwrite:

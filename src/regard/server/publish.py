@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from pathlib import Path
 from regard.matrix.progress import progressing
 from regard.recording import Recording
 from regard.recording.files import Folder
+from regard.recording.replacing import FolderKind, put_in_place, sole_writer
 from regard.server.assets import ASSETS, assets
 from regard.server.file_layout import File
 from regard.server.info import recordings
@@ -23,7 +23,7 @@ from regard.server.tile_ids import POOLS
 
 _LIST = "recordings.json"
 _DATA = "data"
-_OURS = {*ASSETS, _LIST, _DATA}
+_SITE = FolderKind(_LIST, frozenset({*ASSETS, _LIST, _DATA}))
 _MOST_LIST = 2**20
 """So many bytes that list has at most."""
 
@@ -71,17 +71,19 @@ def write(
 ) -> Path:
     """Write a publication; as `publish`."""
     target = Path(folder).expanduser().resolve()
-    check_free(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
-    unfinished.mkdir()
-    try:
-        _write_all(publication, unfinished, progress)
-        _check_complete(unfinished, publication.recording.digest)
-        _replace(target, unfinished)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
+    with sole_writer(target, _SITE) as unfinished:
+        check_free(target)
+        if unfinished.exists():
+            _SITE.remove_left(unfinished)
+        unfinished.mkdir()
+        try:
+            _write_all(publication, unfinished, progress)
+            _check_complete(unfinished, publication.recording.digest)
+            put_in_place(unfinished, target, _SITE)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
     return target
 
 
@@ -96,7 +98,7 @@ def check_free(folder: Path) -> None:
     if not folder.is_dir():
         raise FileExistsError(f"{folder} is a file: choose the name of a folder")
     found = {one.name for one in folder.iterdir()}
-    others = sorted(found - _OURS)
+    others = sorted(found - _SITE.names)
     if others or (found and not _is_publication(folder)):
         what = f"has other things in it ({', '.join(others[:3])})" if others else "is not empty"
         raise FileExistsError(
@@ -155,14 +157,3 @@ def _check_complete(folder: Path, digest: str) -> None:
     told = Info.model_validate_json((below / "info.json").read_bytes())
     missing = [file.path for file in files_of(told) if not (below / file.path).is_file()]
     assert not missing, f"{len(missing)} files were not written, such as {missing[0]}"
-
-
-def _replace(target: Path, finished: Path) -> None:
-    """Put a folder in the place of another."""
-    if not target.exists():
-        finished.rename(target)
-        return
-    before = finished.with_name(f"{finished.name}-before")
-    target.rename(before)
-    finished.rename(target)
-    shutil.rmtree(before)
