@@ -33,7 +33,5 @@ class Versions:
     def __reduce__(self) -> tuple[type["Versions"], tuple[list[tuple[str, Tensor]]]]:
         # Copies have versions of their own.
         if (name := self.modified()) is not None:
-            raise Overwritten(
-                f"{name} was modified in place, so what is made from it is not copied"
-            )
+            raise Overwritten(f"{name} was modified in place, so it can't be copied or pickled")
         return Versions, (self._tensors,)

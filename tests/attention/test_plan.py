@@ -183,7 +183,7 @@ def test_attend_runs_what_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_named_backend_is_taken(name: str) -> None:
     found = plan(*tokens(67), pattern=causal() & window(before=31), backend=name)
     assert found.backend == name
-    assert found.reason == "it was asked for"
+    assert found.reason == "it was requested"
 
 
 def test_an_unknown_backend_lists_the_choices() -> None:

@@ -36,17 +36,16 @@ def run(
 
 def forward_layout(inputs: AttentionInputs) -> Layout:
     """Return the strips of the forward pass."""
-    on_gpu = inputs.query.device.type != "cpu"
-    return _layout(inputs, GPU_BLOCK if on_gpu else FORWARD_BLOCK)
+    return _layout(inputs, FORWARD_BLOCK)
 
 
 def backward_layout(inputs: AttentionInputs) -> Layout:
     """Return the strips of the backward pass."""
-    on_gpu = inputs.query.device.type != "cpu"
-    return _layout(inputs, GPU_BLOCK if on_gpu else BACKWARD_BLOCK)
+    return _layout(inputs, BACKWARD_BLOCK)
 
 
-def _layout(inputs: AttentionInputs, block: int) -> Layout:
+def _layout(inputs: AttentionInputs, cpu_block: int) -> Layout:
+    block = cpu_block if inputs.query.device.type == "cpu" else GPU_BLOCK
     pattern, first = inputs.pattern, inputs.first_position
     if first is None:
         if block not in inputs.layouts:

@@ -47,22 +47,18 @@ class AttentionInputs:
 
     @property
     def batch(self) -> int:
-        """The number of sequences."""
         return self.query.shape[0]
 
     @property
     def num_heads(self) -> int:
-        """The number of query heads."""
         return self.query.shape[1]
 
     @property
     def num_queries(self) -> int:
-        """The number of queries in a sequence."""
         return self.query.shape[2]
 
     @property
     def num_keys(self) -> int:
-        """The number of keys in a sequence."""
         return self.key.shape[2]
 
     @property

@@ -96,7 +96,7 @@ def _served_by(inputs: AttentionInputs, lse: bool, backend: str) -> tuple[str, s
     if backend == "auto":
         name, reason = _choose(inputs, lse)
     else:
-        name, reason = backend, "it was asked for"
+        name, reason = backend, "it was requested"
     problem = BACKENDS[name].obstacle(inputs, lse)
     if problem:
         advice = '; backend="reference" can, slowly' if backend == "auto" else ""
@@ -122,13 +122,12 @@ def _choose(inputs: AttentionInputs, lse: bool) -> tuple[str, str]:
     if fused.kernel_masks(inputs):
         return "fused", "the kernel has a causal mask"
     masked = masked and _mask_size(inputs) <= LARGEST_MASK
-    if not masked:
-        name = "flex" if _serves_on_gpu(inputs, lse) else "blocks"
-        return name, "it needs no mask as large as the matrix"
-    if _blocks_pay(inputs):
-        name = "flex" if _serves_on_gpu(inputs, lse) else "blocks"
+    if masked and not _blocks_pay(inputs):
+        return "fused", "the pattern leaves too few blocks empty for skipping them to pay"
+    name = "flex" if _serves_on_gpu(inputs, lse) else "blocks"
+    if masked:
         return name, "the pattern leaves many blocks empty, which it skips"
-    return "fused", "the pattern leaves too few blocks empty for skipping them to pay"
+    return name, "it needs no mask as large as the matrix"
 
 
 def _is_plain(inputs: AttentionInputs) -> bool:

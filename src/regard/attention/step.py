@@ -55,7 +55,6 @@ class Step(NamedTuple):
 
     @property
     def num_keys(self) -> int:
-        """The number of keys read."""
         if isinstance(self.keys, slice):
             return self.keys.stop - self.keys.start
         return len(self.keys)

@@ -32,11 +32,11 @@ class Measure:
 
 
 MEASURES = {
-    "entropy": Measure("entropy", "nats", "how widely a head looks"),
-    "distance": Measure("distance", "tokens", "how far it looks, in the mean"),
-    "first": Measure("first token", "share", "how much goes to the first token"),
-    "previous": Measure("previous token", "share", "how much goes to the token before"),
-    "itself": Measure("itself", "share", "how much goes to the token itself"),
+    "entropy": Measure("entropy", "nats", "entropy of its rows"),
+    "distance": Measure("distance", "tokens", "mean distance from query to key"),
+    "first": Measure("first token", "share", "weight on the first token"),
+    "previous": Measure("previous token", "share", "weight on the previous token"),
+    "itself": Measure("itself", "share", "weight on the token itself"),
 }
 
 

@@ -121,7 +121,7 @@ _SIMPLE: dict[str, Callable[[Any, int], Pattern]] = {
 def _without_padding(
     pattern: Pattern, real: Tensor, first_key: int, num_keys: int
 ) -> Pattern | None:
-    """Return the pattern without the padding, or None if that is not on the left or right only."""
+    """Return the pattern without the padding, or None if the real tokens are not contiguous."""
     real = real[:, first_key : first_key + num_keys].bool().cpu()
     if bool(real.all()) and real.shape[1] == num_keys:
         return pattern

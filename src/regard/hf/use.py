@@ -115,6 +115,6 @@ def _set_patterns(model: nn.Module, pattern: Pattern | Mapping[int, Pattern] | N
 def _self_attention(model: nn.Module) -> Iterator[nn.Module]:
     """Yield all modules that may call self-attention."""
     for name, module in model.named_modules():
-        looks = hasattr(module, "layer_idx") or "Attention" in type(module).__name__
-        if looks and not any(part in name.lower() for part in CROSS):
+        attends = hasattr(module, "layer_idx") or "Attention" in type(module).__name__
+        if attends and not any(part in name.lower() for part in CROSS):
             yield module

@@ -1,7 +1,7 @@
 """Alignment functions of a recurrent network.
 
-An alignment scores a state against earlier ones. `marks` are what it needs of those; they don't
-change, so they are computed once per state.
+An alignment scores a state against earlier ones. `marks` projects those; it doesn't
+depend on later states, so it is computed once per state.
 """
 
 import math

@@ -127,7 +127,7 @@ class MultiHeadAttention(nn.Module):
         if cache is not None:
             key, value = cache.append(key, value)
         dropout = self.dropout if self.training else 0.0
-        output = attend(query, key, value, dropout=dropout, **self._options(pattern))
+        output = attend(query, key, value, dropout=dropout, **self._meaning(pattern))
         return self.output(output.transpose(1, 2).flatten(start_dim=2))
 
     @torch.no_grad()
@@ -146,7 +146,7 @@ class MultiHeadAttention(nn.Module):
         query, key, value = self._projected(x, context, cache)
         if cache is not None:
             key, _ = cache.with_new(key, value)
-        return AttentionMatrix(query, key, **self._options(pattern))
+        return AttentionMatrix(query, key, **self._meaning(pattern))
 
     def torch_state_dict(self) -> dict[str, Tensor]:
         """Return the weights under the names of `torch.nn.MultiheadAttention`.
@@ -178,7 +178,7 @@ class MultiHeadAttention(nn.Module):
             query, key = both.split([self.num_heads, self.num_key_heads], dim=1)
         return query, key, value
 
-    def _options(self, pattern: Pattern | None) -> dict[str, Any]:
+    def _meaning(self, pattern: Pattern | None) -> dict[str, Any]:
         """Return the options that `attend` and `AttentionMatrix` share."""
         pattern = narrowed(self.pattern, pattern)
         return {"pattern": pattern, "bias": self.bias, "scale": self.scale}

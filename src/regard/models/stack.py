@@ -63,7 +63,7 @@ class Stack(nn.ModuleList):
     ) -> None:
         super().__init__()
         check_positive(num_layers=num_layers, model_dim=model_dim, num_heads=num_heads)
-        told = order(
+        encoding = order(
             position_encoding,
             num_heads=num_heads,
             key_dim=key_dim or model_dim // num_heads,
@@ -77,8 +77,8 @@ class Stack(nn.ModuleList):
                 num_key_heads=num_key_heads,
                 key_dim=key_dim,
                 projection_bias=projection_bias,
-                rotary=told.rotary,
-                bias=told.bias,
+                rotary=encoding.rotary,
+                bias=encoding.bias,
                 dropout=attention_dropout,
             )
             feed_forward = None

@@ -80,7 +80,6 @@ class Strip:
 
     @property
     def num_rectangles(self) -> int:
-        """The number of rectangles."""
         return len(self.queries.start)
 
     @property
@@ -89,7 +88,6 @@ class Strip:
         return self.num_rectangles * self.queries.count * self.keys.count
 
     def __getitem__(self, part: slice) -> "Strip":
-        """Return some of the rectangles."""
         mask = self.mask
         mask = mask[part] if mask is not None and len(mask) > 1 else mask
         return replace(self, queries=self.queries[part], keys=self.keys[part], mask=mask)

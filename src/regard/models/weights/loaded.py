@@ -81,7 +81,7 @@ _OF_A_LAYER = re.compile(r"\.\d+\.|^lm_head\.")
 
 
 def is_tied(model: Any) -> bool:
-    """Return whether input and output embeddings are equal, whatever the config says."""
+    """Return whether input and output embeddings are tied in the config, and are equal."""
     scoring = model.get_output_embeddings()
     if not model.config.tie_word_embeddings or scoring is None:
         return False
