@@ -116,7 +116,7 @@ class Shown:
 
     Attributes:
         layers: the layers.
-            stacks: the indices of the layers of each stack.
+        stacks: the indices of the layers of each stack.
         found: the content of each layer.
         means: the strongest keys in the mean over the heads of each layer, by its index.
         averages: the same over all layers of each stack.
@@ -146,7 +146,7 @@ def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
     """Compose a page.
 
     Args:
-            shown: its content.
+        shown: its content.
         words: title, line below it and explanation.
         limit: approximate largest size in bytes.
     """
