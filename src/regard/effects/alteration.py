@@ -130,7 +130,7 @@ class Alteration(ModelListener):
 
     def refuse(self, site: CallSite, reason: str) -> NoReturn:
         """Raise ValueError: a call can't be altered."""
-        raise ValueError(f"the attention of {site.name} can't be altered: {reason}")
+        raise ValueError(f"the attention of {site.name or 'the model'} can't be altered: {reason}")
 
 
 def check_heads(name: str, heads: list[int], there: int) -> None:

@@ -175,8 +175,8 @@ class _KnockOut(Alteration):
         """Refuse calls of which it isn't known where they stand."""
         if site.cross and self._layers.named is None:
             raise ValueError(
-                f"layers: {site.name} looks at another sequence, so name the layers in which the "
-                "pairs are to be forbidden"
+                f"layers: {site.name or 'the model'} looks at another sequence, so name the layers "
+                "in which the pairs are to be forbidden"
             )
         if site.frame in self._done:
             self.refuse(site, "it calls attention several times, for parts of its sequence")

@@ -1,6 +1,7 @@
 """The functions of torch that are watched, whoever calls them."""
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -19,22 +20,30 @@ from regard.watch import altered
 from regard.watch.functions import FOLLOWED
 from regard.watch.internals import entered_below, modes
 from regard.watch.product import NarrowedScores, Product
-from regard.watch.raw_call import CallListener, RawCall
+from regard.watch.raw_call import CallListener, Rank, RawCall
 from regard.watch.softmax_tracker import WATCHED, SoftmaxTracker
 
 
-def _has_torch_function(tensors: Sequence[Tensor | None]) -> bool:
-    """Say that nobody wants to be asked instead."""
-    return False
+def _unasked(function: Any) -> Any:
+    """Return a function of torch that does not ask whether somebody wants to be called instead."""
+
+    def has_torch_function(tensors: object) -> bool:
+        return False
+
+    asking = ("has_torch_function", "has_torch_function_unary")
+    names = {**vars(sys.modules[function.__module__]), **dict.fromkeys(asking, has_torch_function)}
+    made = FunctionType(function.__code__, names, argdefs=function.__defaults__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
-# It is a function of torch itself, and what it calls would not be seen. So the same code is run
-# with the question left out whether somebody wants to be asked.
-_multi_head_attention_forward = FunctionType(
-    F.multi_head_attention_forward.__code__,
-    {**vars(F), "has_torch_function": _has_torch_function},
-    argdefs=F.multi_head_attention_forward.__defaults__,
-)
+# These are functions of torch themselves, and what they call would not be seen. So the same code is
+# run without that question.
+_multi_head_attention_forward = _unasked(F.multi_head_attention_forward)
+_BACKWARD = {
+    one: _unasked(one) for one in (Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+}
+"""A model that saves memory computes its calls again in the backward pass."""
 
 
 _SIGNATURE = inspect.signature(F.multi_head_attention_forward)
@@ -66,6 +75,9 @@ class Mode(TorchFunctionMode):
         self, func: Any, types: Iterable[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         options: Mapping[str, Any] = kwargs or {}
+        if func in _BACKWARD and self._catcher.rank < Rank.WATCH:
+            with self:
+                return _BACKWARD[func](*args, **options)
         if func not in self._watched:
             if self._tracker.pending and func in FOLLOWED:
                 return self._tracker.run(func, args, options)
