@@ -21,6 +21,7 @@ from regard.patterns import (
 from regard.watch import watch
 
 if TYPE_CHECKING:
+    from regard import effects as effects
     from regard.effects import ablate, knock_out
     from regard.recording import open as open
     from regard.recording import save as save

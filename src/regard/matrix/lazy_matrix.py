@@ -1,7 +1,7 @@
 """`LazyMatrix`: a matrix for each head that is computed where and when it is looked at."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ from regard.matrix.view import View
 from regard.patterns import Pattern
 from regard.patterns.whole import whole_numbers
 
+Matrix = TypeVar("Matrix", bound="LazyMatrix")
+
 
 class LazyMatrix:
     """A number for each pair of a query and a key, in each head: of weights, or of effects.
@@ -33,7 +35,7 @@ class LazyMatrix:
     _view: View
 
     @classmethod
-    def of(cls, view: View) -> Self:
+    def of(cls: "type[Matrix]", view: View) -> "Matrix":
         """Return the matrix of a view."""
         matrix = cls.__new__(cls)
         matrix._view = view
@@ -70,7 +72,7 @@ class LazyMatrix:
         return self._view.source.pattern
 
     @overload
-    def __getitem__(self, where: slice) -> Self: ...
+    def __getitem__(self: "Matrix", where: slice) -> "Matrix": ...
     @overload
     def __getitem__(self, where: Any) -> Any: ...
     def __getitem__(self, where: Any) -> Any:
