@@ -33,9 +33,9 @@ def looks(path: Path, folder: Path) -> Iterator[tuple[str, Look]]:
     recording = opened[0]
     for call in range(len(recording)):
         heads = recording.arrays_of(call).facts.heads
-        for level in {0, recording.max_zoom(call)}:
-            for head in {0, heads - 1, "mean"}:
-                yield f"tile {call}.{head} {level}", _tile(recording, call, head, level)
+        deepest = recording.max_zoom(call)
+        for head, level in {(0, 0), (heads - 1, deepest), ("mean", 0)}:
+            yield f"tile {call}.{head} {level}", _tile(recording, call, head, level)
     yield "search", lambda: str(recording.search("word7", 0)).encode()
     yield "tokens", lambda: "".join(recording.tokens).encode()
     served = app([recording], static={})
@@ -49,8 +49,7 @@ def _tile(recording: Recording, call: int, head: Any, level: int) -> Look:
     def look() -> bytes:
         lines = [recording.line(call, head, "received", level, 0).tobytes()]
         lines += [recording.line(call, head, "entropy", level, 0, "max").tobytes()]
-        tiles = (recording.tile(call, head, level, 0, 0, pool) for pool in ("mean", "max"))
-        return b"".join([*lines, *(one.tobytes() for one in tiles)])
+        return b"".join([*lines, recording.tile(call, head, level, 0, 0).tobytes()])
 
     return look
 
@@ -94,10 +93,10 @@ def _asking(served: FastAPI, address: str) -> Look:
 
 
 def _published(recording: Recording, folder: Path) -> bytes:
-    """Publish the mean of the first call, and return all that was written."""
-    call = recording.arrays_of(0).facts
+    """Publish the first head of the last call, and return all that was written."""
+    call = recording.stored[-1].facts
     try:
-        publish(recording, folder, heads=[f"{call.layer}.mean"], depth=0, progress=False)
+        publish(recording, folder, heads=[f"{call.layer}.0"], depth=0, progress=False)
         files = sorted(file for file in (folder / "data").rglob("*") if file.is_file())
         content = b"".join(file.read_bytes() for file in files)
         return hashlib.sha256(content).digest() + content
