@@ -22,6 +22,7 @@ from regard.watch import watch
 
 if TYPE_CHECKING:
     from regard import effects as effects
+    from regard.attribution import attribute
     from regard.effects import ablate, knock_out
     from regard.recording import open as open
     from regard.recording import save as save
@@ -38,6 +39,7 @@ __all__ = [
     "ablate",
     "attend",
     "attend_with_lse",
+    "attribute",
     "causal",
     "columns",
     "documents",
@@ -68,6 +70,10 @@ def __getattr__(name: str) -> Any:
     if name in ("ablate", "effects", "knock_out"):
         effects = import_module("regard.effects")
         return effects if name == "effects" else getattr(effects, name)
+    if name == "attribute":
+        from regard.attribution import attribute
+
+        return attribute
     if name == "page":
         from regard.views import page
 
