@@ -36,6 +36,9 @@ from regard.watch.where import check_model
 _FORBIDS = -9e3
 """A score that is as good as forbidden: what models add to that of a pair that they mask."""
 
+_SPANS = 64
+"""Into so many spans keys are cut to find rows that have a forbidden pair."""
+
 _LATEST = 4
 """So many patterns are remembered: layers of a model have one, two or three kinds."""
 
@@ -114,7 +117,7 @@ class _KnockOut(Alteration):
         heads = self._heads_of(site, call.query.shape[1])
         inputs = self._understood(site, call)
         knocked = self._placed(site, inputs.num_queries, inputs.num_keys, inputs.first_position)
-        rows = _affected(knocked, inputs.query_positions, inputs.batch, inputs.num_keys)
+        rows = _affected(inputs, knocked)
         if not len(rows) or not heads:
             return None
         if call.dropout > 0:
@@ -294,20 +297,22 @@ class _KnockOut(Alteration):
         return left
 
 
-def _affected(
-    knocked: Pattern, positions: Int[Tensor, "queries"], batch: int, num_keys: int
-) -> Int[Tensor, "rows"]:
+def _affected(inputs: AttentionInputs, knocked: Pattern) -> Int[Tensor, "rows"]:
     """Return the rows that may have a forbidden pair, without a look at their pairs."""
+    positions, num_keys = inputs.query_positions.cpu(), inputs.num_keys
     if not len(positions) or not num_keys:
         return positions[:0]
-    positions = positions.cpu()
     low, high = (int(end) for end in positions.aminmax())
-    knocked.check(batch, range(low, high + 1), num_keys)
-    sequences = torch.arange(knocked.batch_size or 1, device="cpu")[:, None]
-    first, last = torch.zeros_like(positions), torch.full_like(positions, num_keys - 1)
-    codes = knocked.cover_spans(sequences, Span(positions, positions), Span(first, last))
-    codes = codes.expand(len(sequences), len(positions))
-    return (codes != Cover.NONE).any(dim=0).nonzero().flatten()
+    knocked.check(inputs.batch, range(low, high + 1), num_keys)
+    # A pair in a few keys counts only if the model may look at one of these.
+    both = inputs.pattern & knocked
+    sequences = torch.arange(both.batch_size or 1, device="cpu")[:, None, None]
+    query = Span(positions[:, None], positions[:, None])
+    first = torch.arange(0, num_keys, -(-num_keys // _SPANS), device="cpu")
+    key = Span(first, torch.cat([first[1:], first.new_tensor([num_keys])]) - 1)
+    codes = both.cover_spans(sequences, query, key)
+    codes = codes.expand(len(sequences), len(positions), len(first))
+    return (codes != Cover.NONE).any(dim=2).any(dim=0).nonzero().flatten()
 
 
 def _put(

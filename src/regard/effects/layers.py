@@ -21,15 +21,13 @@ class Layers:
 
     Raises:
         TypeError: one is neither a number nor a path.
-        ValueError: one names no module of the model, or there are none.
+        ValueError: one names no module of the model.
     """
 
     def __init__(self, model: nn.Module, layers: Iterable[Layer] | None, argument: str) -> None:
         self.named = None if layers is None else list(dict.fromkeys(layers))
         self._modules: dict[Layer | None, set[str]] = {}
         names = [name for name, _ in named_modules(model)]
-        if self.named is not None and not self.named:
-            raise ValueError(f"{argument} must name at least one layer, got none")
         for layer in self.named or ():
             if isinstance(layer, bool) or not isinstance(layer, int | str):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(
@@ -62,7 +60,8 @@ class Layers:
 
     def check(self) -> None:
         """Raise RuntimeError if a layer has not called attention at all."""
-        missing = [one for one in self.named or [None] if one not in self._modules]
+        named = [None] if self.named is None else self.named
+        missing = [layer for layer in named if layer not in self._modules]
         if missing:
             which = "no layer has" if missing == [None] else f"layer {missing[0]!r} has not"
             raise RuntimeError(
