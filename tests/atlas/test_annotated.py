@@ -1,5 +1,6 @@
 """Annotated text is read as people noted it, whatever else is in the file."""
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -97,6 +98,37 @@ def test_a_malformed_sentence_leaves_the_others(wrong: str) -> None:
     documents, skipped = read(CATS + block("# newdoc id = dogs", wrong) + DOG)
     assert skipped == Counter({"malformed sentence": 1})
     assert [(one.name, len(one.sentences)) for one in documents] == [("cats", 1), ("dogs", 1)]
+
+
+LONG = 40_000
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "# newdoc" + " " * LONG + "x",
+        "# newdoc id =" + " " * LONG + "x",
+        "#" + " " * LONG,
+        line("1", "a", misc="Entity=" + "(" * LONG),
+        line("1", "a", misc="Entity=" + "a" * LONG + "("),
+        line("1", "a", misc="Entity=" + "(1" * LONG + "2)" * LONG),
+        line("1" * LONG, "a"),
+        line("1", "a", head="1" * LONG),
+    ],
+    ids=range(8),
+)
+def test_hostile_lines_take_no_longer_than_others(hostile: str) -> None:
+    """Twice the line takes about twice the time: a quadratic one would take some ten seconds."""
+    start = time.process_time()
+    read("x" * 20 * LONG)
+    read(block(*[line(str(number), "a", str(number - 1)) for number in range(1, 2_000)]))
+    usual = time.process_time() - start
+    start = time.process_time()
+    found, _ = read(CATS + block(hostile) + CATS)
+    assert time.process_time() - start < 20 * usual
+    assert [sentence.text for document in found for sentence in document.sentences].count(
+        "Cats don't sleep."
+    ) == 2
 
 
 def test_documents_begin_where_it_is_said() -> None:

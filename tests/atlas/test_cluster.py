@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from regard.atlas import Atlas, Loader, survey
-from regard.atlas.cluster import counted_on_ray
+from regard.atlas.cluster import _check_loopback, _on_loopback, counted_on_ray
 from regard.atlas.shard_windows import Settings
 from regard.atlas.tally import Tally
 from tests.atlas.surveying import assert_alike, held, many_files, mixed_corpus
@@ -170,6 +170,40 @@ def test_a_cluster_is_started_and_ended_in_silence(
     assert (printed, of_ours(warned)) == ("", [])
     alone = survey(corpus, tmp_path / "here.atlas", loader, length=64, shards=1)
     assert_alike(Atlas(tmp_path / "ray.atlas"), alone)
+
+
+def test_a_cluster_listens_to_this_machine_alone(
+    drive: Callable[..., Any], corpus: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "a.atlas"
+    process = drive(corpus, out, shards=3, most=1)
+    wait_for(lambda: parts_of(out) or process.poll() is not None)
+    assert process.poll() is None, process.communicate()
+    below = psutil.Process(process.pid)
+    listening = [
+        connection.laddr.ip
+        for one in (below, *below.children(recursive=True))
+        for connection in one.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    (out / "go").touch()
+    _, warned = process.communicate(timeout=600)
+    assert process.returncode == 0, warned
+    # The server of the cluster, that of this machine, the driver and each worker.
+    assert len(listening) >= 5
+    assert set(listening) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+
+
+def test_what_ray_is_told_is_taken_back() -> None:
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER, os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
+    with _on_loopback():
+        assert not ray_constants.ENABLE_RAY_CLUSTER
+    after = ray_constants.ENABLE_RAY_CLUSTER, os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
+    assert after == before
+    with pytest.raises(RuntimeError, match=r"listens at 192\.0\.2\.1"):
+        _check_loopback("192.0.2.1")
 
 
 def test_a_killed_driver_is_started_again_and_goes_on(

@@ -15,6 +15,7 @@ from regard.atlas.loader import Loader
 from regard.atlas.shard_windows import Settings
 from regard.atlas.tally import Tally
 from regard.atlas.units import Shard
+from regard.printable import well_formed
 
 VERSION = 1
 FORMAT = "regard atlas"
@@ -140,7 +141,8 @@ class SurveyPlan:
     ) -> "SurveyPlan":
         """Return the plan for some shards."""
         digest = hashlib.sha256("\n".join(shard.id for shard in shards).encode()).hexdigest()
-        return cls(loader.name, loader.stamp, source, settings, len(shards), digest)
+        model, source = well_formed(loader.name), well_formed(source)
+        return cls(model, loader.stamp, source, settings, len(shards), digest)
 
     def as_text(self) -> str:
         """Return the plan as JSON."""

@@ -111,9 +111,12 @@ def _blocks(text: str) -> Iterator[tuple[list[str], list[str]]]:
 def _name_of_new(comments: Sequence[str]) -> str | None:
     """Return the name of the document that begins here, "" if it has none, None if none does."""
     for comment in comments:
-        found = re.fullmatch(r"#\s*newdoc(?:\s+id\s*=\s*(.*?))?\s*", comment)
-        if found:
-            return found[1] or ""
+        said = comment.removeprefix("#").strip()
+        if said == "newdoc":
+            return ""
+        key, equals, name = said.partition("=")
+        if equals and key.split() == ["newdoc", "id"]:
+            return name.strip()
     return None
 
 
@@ -159,7 +162,7 @@ def _fields(line: str) -> Mapping[str, Any] | None:
     }
     try:
         return parser.parse_line(line, _FIELDS, parsers)
-    except needed("conllu.exceptions").ParseException:
+    except (needed("conllu.exceptions").ParseException, ValueError):
         return None
 
 
@@ -196,7 +199,21 @@ def _shared(start: int, written: str, forms: Sequence[str]) -> list[tuple[int, i
     return list(pairwise(ends))
 
 
-_BRACKET = re.compile(r"\((?P<opened>[^()]+)(?P<whole>\))?|(?P<closed>[^()]+)\)")
+_PART = re.compile(r"[()]|[^()]+")
+
+
+def _brackets(entities: str) -> Iterator[tuple[str, bool, bool]]:
+    """Yield the mentions of a word: of what, and whether it begins and ends here.
+
+    >>> list(_brackets("(1-person(2)3)"))
+    [('1-person', True, False), ('2', True, True), ('3', False, True)]
+    """
+    before = ""
+    parts = [*_PART.findall(entities), ""]
+    for part, after in pairwise(parts):
+        if part not in "()" and (before == "(" or after == ")"):
+            yield part, before == "(", after == ")"
+        before = part
 
 
 def _mentions(
@@ -211,32 +228,24 @@ def _mentions(
         skipped: what is left out is counted here.
     """
     found: list[Mention] = []
-    begun: list[tuple[str, int]] = []
+    # The first words of those that have begun, by entity.
+    begun: dict[str, list[int]] = {}
     for number, brackets in enumerate(entities):
-        for bracket in _BRACKET.finditer(brackets):
-            entity = (bracket["opened"] or bracket["closed"]).split("-")[0]
+        for said, begins, ends in _brackets(brackets):
+            entity = said.split("-", 1)[0]
             if "[" in entity:
-                skipped["mention in several parts"] += bracket["closed"] is None and "[1/" in entity
-            elif bracket["whole"]:
+                skipped["mention in several parts"] += begins and "[1/" in entity
+            elif begins and ends:
                 found.append(Mention(entity, number, number, number))
-            elif bracket["opened"]:
-                begun.append((entity, number))
+            elif begins:
+                begun.setdefault(entity, []).append(number)
+            elif begun.get(entity):
+                first = begun[entity].pop()
+                found.append(Mention(entity, first, number, _head(first, number, governors)))
             else:
-                first = _taken(begun, entity)
-                if first is None:
-                    skipped["mention without a beginning in its sentence"] += 1
-                else:
-                    found.append(Mention(entity, first, number, _head(first, number, governors)))
-    skipped["mention without an end in its sentence"] += len(begun)
+                skipped["mention without a beginning in its sentence"] += 1
+    skipped["mention without an end in its sentence"] += sum(map(len, begun.values()))
     return tuple(sorted(found, key=lambda one: (one.head, one.first, one.last)))
-
-
-def _taken(begun: list[tuple[str, int]], entity: str) -> int | None:
-    """Take the latest mention of an entity from those that have begun; return its first word."""
-    for place in reversed(range(len(begun))):
-        if begun[place][0] == entity:
-            return begun.pop(place)[1]
-    return None
 
 
 def _head(first: int, last: int, governors: Sequence[int]) -> int:

@@ -1,9 +1,11 @@
 """Shards counted by the workers of a Ray cluster, as a pipeline of Ray Data."""
 
 import logging
+import os
 import pickle
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from ipaddress import ip_address
 from typing import Any
 
 from regard.atlas.extra import needed
@@ -14,6 +16,9 @@ from regard.atlas.tally import Tally
 from regard.atlas.units import Shard
 
 Row = dict[str, Any]
+
+LOCAL = "local"
+"""The address of a cluster that is to be started on this machine."""
 
 _COUNTERS_FOR_EACH_READER = 8
 _DEATHS = 3
@@ -42,7 +47,8 @@ def counted_on_ray(
         settings: what decides which windows there are.
         batch_size: how many windows a worker runs at once, at most.
         workers: how many actors count.
-        address: a cluster, as for `ray.init`. A process that is connected to one stays with it.
+        address: a cluster, as for `ray.init`; by default what RAY_ADDRESS says, or "local", a new
+            one on this machine. A process that is connected to one stays with it.
         gpus: how much of a GPU each of these actors takes.
         surveyor: what counts.
     """
@@ -105,18 +111,54 @@ class _Count:
 
 @contextmanager
 def _connected(address: str | None) -> Generator[None, None, None]:
-    """Connect to Ray, or start it, unless that is done; leave it as it was found."""
+    """Connect to Ray, or start it, unless that is done; leave it as it was found.
+
+    What is started here listens to this machine alone, and takes work only from those who have its
+    token, which Ray makes and keeps in the home folder of the user.
+    """
     ray = needed("ray")
     if ray.is_initialized():
         yield
         return
-    ray.init(
-        address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
-    )
+    address = address or os.environ.get("RAY_ADDRESS") or LOCAL
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    with _on_loopback() if address == LOCAL else nullcontext():
+        ray.init(address=address, include_dashboard=False, **options)
+        try:
+            if address == LOCAL:
+                _check_loopback(ray.util.get_node_ip_address())
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _on_loopback() -> Generator[None, None, None]:
+    """Make Ray listen to this machine alone: at 127.0.0.1, as it does on macOS and Windows.
+
+    By itself it takes 127.0.0.1 for a mistake, and listens at all addresses of the machine.
+    """
+    constants: Any = needed("ray._private.ray_constants")
+    name = constants.ENABLE_RAY_CLUSTERS_ENV_VAR
+    before, said = constants.ENABLE_RAY_CLUSTER, os.environ.get(name)
+    # Ray's processes read the one, and this process has read it already.
+    constants.ENABLE_RAY_CLUSTER, os.environ[name] = False, "0"
     try:
         yield
     finally:
-        ray.shutdown()
+        constants.ENABLE_RAY_CLUSTER = before
+        if said is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = said
+
+
+def _check_loopback(address: str) -> None:
+    if not ip_address(address).is_loopback:
+        raise RuntimeError(
+            f"Ray was started for this machine alone, and listens at {address}: update Ray, or "
+            "start a cluster and pass its address"
+        )
 
 
 @contextmanager

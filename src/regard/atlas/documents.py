@@ -11,6 +11,7 @@ from typing import Any
 from regard.atlas.annotated import AnnotatedDocument, read
 from regard.atlas.extra import needed
 from regard.atlas.units import UNIT, UNKNOWN, Unit, span_of
+from regard.printable import well_formed
 
 TEXT_FIELDS = ("text", "content", "body")
 """Where the text is in records, if nobody says."""
@@ -182,4 +183,4 @@ def _find(file: Any, position: int, boundary: bytes) -> int:
 
 
 def _said(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).split("\n")[0][:200]
+    return well_formed((str(error).strip() or type(error).__name__).split("\n")[0][:200])

@@ -74,7 +74,8 @@ def survey(
         workers: how many workers of a Ray cluster to use. By default the work is done in this
             process.
         address: the Ray cluster, as for `ray.init`; by default the one that this process is
-            connected to, or that `ray.init` finds, or a new one on this machine.
+            connected to, or that RAY_ADDRESS names, or a new one that listens to this machine
+            alone.
         gpus: how much of a GPU each worker takes.
         progress: whether to show a progress bar; by default in terminals and notebooks.
 

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from regard.atlas.extra import needed
+from regard.printable import well_formed
 
 UNIT = 64 * 1024
 """About how many bytes make a unit, of files that can be cut; of larger files more."""
@@ -75,7 +76,9 @@ class Shard:
         """A name that tells its content: units, their sizes and their stamps."""
         content = hashlib.sha256()
         for unit in self.units:
-            content.update(f"{unit.url}\0{unit.number}\0{unit.size}\0{unit.stamp}\n".encode())
+            said = f"{unit.url}\0{unit.number}\0{unit.size}\0{unit.stamp}\n"
+            # Names of files may be any bytes.
+            content.update(said.encode("utf-8", "surrogateescape"))
         return f"{self.number:06d}-{content.hexdigest()[:12]}"
 
 
@@ -179,7 +182,7 @@ def _is_inside(path: str, root: str) -> bool:
 def _units_of(filesystem: Any, root: str, file: dict[str, Any]) -> Iterator[Unit]:
     path, size = file["name"], UNKNOWN if file["size"] is None else int(file["size"])
     kind = KINDS[PurePosixPath(path).suffix.lower()]
-    name = path.removeprefix(root).lstrip("/")
+    name = well_formed(path.removeprefix(root).lstrip("/"))
     stamp = next(
         (str(file[key]) for key in ("ETag", "etag", "mtime", "created") if key in file), ""
     )

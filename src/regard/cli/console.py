@@ -6,10 +6,15 @@ import os
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+from rich.segment import Segment
+from rich.text import Text
+
+from regard.printable import printable
 
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
@@ -18,26 +23,52 @@ _WIDE = 200
 """How many columns a table has that nobody looks at in a terminal."""
 
 
+@dataclass(frozen=True)
+class _Printable:
+    """Something to print, without what a terminal obeys but for our own colours."""
+
+    shown: ConsoleRenderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for text, style, control in console.render(self.shown, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
+class _OnlyPrintable(RenderHook):
+    """Names and texts come from files of others: none of them may move the cursor."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Printable(one) for one in renderables]
+
+
+def console(**options: Any) -> Console:
+    """Return a console that prints no control characters."""
+    made = Console(highlight=False, **options)
+    made.push_render_hook(_OnlyPrintable())
+    return made
+
+
 def out() -> Console:
     """Return the console for data."""
-    console = Console(highlight=False, soft_wrap=False)
-    return console if console.is_terminal else Console(highlight=False, width=_WIDE)
+    found = console(soft_wrap=False)
+    return found if found.is_terminal else console(width=_WIDE)
 
 
 @contextmanager
 def doing(what: str) -> Generator[None]:
     """Say what is being done for as long as it takes, where somebody looks."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    stderr = console(stderr=True)
+    if not stderr.is_terminal:
         yield
         return
-    with console.status(what):
+    # A name may be one of a stranger's folder; what is in brackets is no style.
+    with stderr.status(Text(printable(what))):
         yield
 
 
 def tell(what: str) -> None:
     """Say something that is no data."""
-    Console(stderr=True, highlight=False).print(what, markup=False, soft_wrap=True)
+    console(stderr=True).print(what, markup=False, soft_wrap=True)
 
 
 def print_json(data: Any) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from regard.calls.call import layer_in
+from regard.hf.config import config_of
 
 Kind = Literal["text", "text to text", "image"]
 
@@ -60,14 +61,14 @@ def load(
     where, options = _located(model)
     if not allow_pickle:
         _check_weights(where, options)
-    options |= {"trust_remote_code": allow_remote_code}
     _check_device(device)
     try:
-        config = transformers.AutoConfig.from_pretrained(where, **options)
+        config = config_of(where, allow_remote_code=allow_remote_code, **options)
     except OSError as error:
         if Path(where).is_dir():
             raise OSError(f"{where}/config.json can't be read: {error}") from error
         raise OSError(_not_found(model)) from error
+    options |= {"trust_remote_code": allow_remote_code}
     kind = _kind(config)
     if kind != "image":
         _check_tokenizer(where, options)
@@ -75,7 +76,12 @@ def load(
     weights = {} if "gguf_file" in options else {"use_safetensors": not allow_pickle}
     try:
         loaded, report = auto.from_pretrained(
-            where, dtype=torch.float32, output_loading_info=True, **weights, **options
+            where,
+            config=config,
+            dtype=torch.float32,
+            output_loading_info=True,
+            **weights,
+            **options,
         )
     except (OSError, ImportError):
         raise

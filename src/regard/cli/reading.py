@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+from regard.printable import well_formed
+
 _IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 _TEXTS = (".md", ".rst", ".text", ".txt")
 
@@ -16,7 +18,7 @@ def read_input(text: str) -> "str | Path":
         is_file, is_folder = path.is_file(), path.is_dir()
     except (OSError, ValueError):
         # A long text is no name of a file.
-        return text
+        return well_formed(text)
     if is_folder and text.strip():
         raise OSError(f"{text} is a folder: pass a text or a file")
     one_word = len(text.split()) == 1
@@ -28,7 +30,7 @@ def read_input(text: str) -> "str | Path":
         return _decoded(path.read_bytes(), text)
     if one_word and (path.suffix.lower() in _TEXTS or "/" in text):
         raise OSError(f"there is no file {text}")
-    return text
+    return well_formed(text)
 
 
 def _decoded(data: bytes, name: str) -> str:

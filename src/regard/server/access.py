@@ -3,12 +3,14 @@
 import logging
 import re
 from hmac import compare_digest
+from traceback import format_exc
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from regard.printable import printable
 from regard.server.error_handlers import asked_path, fault
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -101,7 +103,7 @@ class Guard:
         try:
             await self._app(scope, _bounded(receive), send_safely)
         except Exception as error:  # noqa: BLE001  (whatever it is, others are to be served)
-            _log.exception("%r failed", asked_path(scope))
+            _log.error("%r failed: %s", asked_path(scope), printable(format_exc()))
             if not started:
                 answer = fault(500, f"{type(error).__name__}: {error}")
                 await answer(scope, receive, send_safely)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from regard.calls.measures import MEASURES
+from regard.printable import well_formed
 from regard.recording import Recording
 from regard.server.models import (
     AllHeads,
@@ -28,10 +29,10 @@ def recordings(listed: Sequence[Recording], *, live: bool) -> Recordings:
         live=live,
         recordings=[
             Listed(
-                name=one.name,
+                name=well_formed(one.name),
                 digest=one.digest,
-                title=one.title,
-                model=one.about.model,
+                title=well_formed(one.title),
+                model=well_formed(one.about.model),
                 tokens=one.about.texts[-1].tokens,
             )
             for one in listed
@@ -48,11 +49,11 @@ def info(recording: Recording, published: Published | None = None) -> Info:
     """
     return Info(
         live=published is None,
-        name=recording.name,
-        title=recording.title,
+        name=well_formed(recording.name),
+        title=well_formed(recording.title),
         digest=recording.digest,
         about=Provenance(
-            model=recording.about.model,
+            model=well_formed(recording.about.model),
             date=recording.about.date,
             versions=recording.about.versions,
             dtype=recording.about.dtype,
@@ -62,7 +63,9 @@ def info(recording: Recording, published: Published | None = None) -> Info:
         tile_size=TILE_SIZE,
         row_block=ROW_BLOCK,
         texts=[TextInfo(name=text.name, tokens=text.tokens) for text in recording.about.texts],
-        sections=recording.sections,
+        sections=[
+            one.model_copy(update={"title": well_formed(one.title)}) for one in recording.sections
+        ],
         measures=[
             MeasureKind(name=name, title=one.name, unit=one.unit, about=one.about)
             for name, one in MEASURES.items()
