@@ -9,7 +9,7 @@ from latex2mathml.converter import convert
 
 ROOT = Path(__file__).parents[1]
 
-KEPT_ELSEWHERE = {"design/house.md": "DESIGN.md", "design/changelog.md": "CHANGELOG.md"}
+KEPT_ELSEWHERE = {"design/architecture.md": "DESIGN.md", "design/changelog.md": "CHANGELOG.md"}
 """Pages of the site whose text stands at the root of the repository, where people look for it."""
 
 # As pymdownx.arithmatex leaves them.

@@ -75,7 +75,13 @@ def train(num_layers: int, *, steps: int, seed: int) -> Run:
     torch.manual_seed(seed)
     chance = torch.Generator().manual_seed(seed)
     model = TextDecoder(
-        len(TOKENS), 64, num_layers, num_heads=4, hidden_dim=0, positions="rotary", tied=False
+        len(TOKENS),
+        64,
+        num_layers,
+        num_heads=4,
+        hidden_dim=0,
+        position_encoding="rotary",
+        tied=False,
     )
     # A large model's embeddings start small. So small a model learns twice as fast if they don't.
     torch.nn.init.normal_(model.embedding.tokens.weight)

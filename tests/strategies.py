@@ -17,6 +17,7 @@ from regard.patterns import (
     global_at,
     neighbours,
     padding,
+    pairs,
     prefix,
     strided,
     window,
@@ -76,6 +77,7 @@ def leaves(
         (prefix, (counts,)),
         (global_at, (some_positions,)),
         (neighbours, (edges(num_positions),)),
+        (_pairs, (_sides(num_positions), _sides(num_positions))),
     ]
     if not anywhere:
         kinds += [
@@ -160,6 +162,20 @@ def query_positions(draw: st.DrawFn, num_keys: int, *, anywhere: bool = False) -
         return positions
     chance = torch.Generator().manual_seed(draw(SEEDS))
     return positions[torch.randperm(len(positions), generator=chance)]
+
+
+def _pairs(queries: object, keys: object) -> Pattern:
+    return pairs(queries=queries, keys=keys)
+
+
+def _sides(num_positions: int) -> st.SearchStrategy[object]:
+    """Draw some positions: a span, with an end or without one, or a list."""
+    ends = st.tuples(st.integers(0, num_positions + 2), st.integers(0, num_positions + 2))
+    return st.one_of(
+        ends.map(lambda two: range(*two)),
+        st.integers(0, num_positions).map(lambda start: slice(start, None)),
+        st.lists(st.integers(0, num_positions - 1), max_size=12),
+    )
 
 
 def _padding_on_the_left(starts: list[int]) -> Pattern:

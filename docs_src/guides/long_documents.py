@@ -15,7 +15,7 @@ themes = [0, 1, 2, 0, 3, 1, 4, 2, 0]
 chapters = [torch.randint(100, (2048,)) + 100 * theme for theme in themes]
 tokens = torch.cat(chapters)[None]  # [1, 18432]
 
-model = TextDecoder(500, model_dim=32, num_layers=2, num_heads=1, positions=None).eval()
+model = TextDecoder(500, model_dim=32, num_layers=2, num_heads=1, position_encoding=None).eval()
 for block in model.layers:  # not trained: keys are made as queries are, so like looks at like
     torch.nn.init.normal_(block.attention.query.weight, std=0.3)
     block.attention.key.load_state_dict(block.attention.query.state_dict())

@@ -71,7 +71,7 @@ def train(pattern, steps=50):
         num_layers=1,
         num_heads=2,
         hidden_dim=0,
-        positions=None,
+        position_encoding=None,
         pattern=pattern,
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)

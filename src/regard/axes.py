@@ -1,22 +1,21 @@
 """Name the axes of the tensors in Regard's signatures.
 
-Tensors are laid out ``[batch, heads, sequence, dim]`` everywhere in public. A shape in a signature,
-such as ``Float[Tensor, "batch heads queries key_dim"]``, is made of these names; the same name
-twice in one signature is the same size.
+Public tensors are ``[batch, heads, sequence, dim]``. Shapes in signatures, such as
+``Float[Tensor, "batch heads queries key_dim"]``, use these names; the same name twice in one
+signature is the same size.
 
 ========== =====================================================================================
-name       what is counted along it
+name       meaning
 ========== =====================================================================================
-batch      examples, computed independently of each other
-heads      query heads, and so the heads of the output and of the attention matrix
-key_heads  key and value heads; ``heads`` is a multiple of it, and equal to it unless queries are
-           grouped
-queries    positions that look
-keys       positions that are looked at
-sequence   positions, where those that look and those that are looked at are the same
-dim        features of a position, where nothing tells a key's from a value's
-key_dim    features of a query and of a key, whose dot product is the score
-value_dim  features of a value and of the output
+batch      sequences, computed independently
+heads      query heads, also of the output and of the attention matrix
+key_heads  key and value heads; ``heads`` is a multiple of it (grouped queries) or equal to it
+queries    query positions
+keys       key positions
+sequence   positions, where queries and keys have the same
+dim        features of a position or head
+key_dim    features of a query or key
+value_dim  features of a value or of the output
 ========== =====================================================================================
 
 An attention matrix is ``[batch, heads, queries, keys]``, and its log-sum-exp

@@ -1,4 +1,4 @@
-"""Checks of what a user hands over that many places need: the message names the argument."""
+"""Argument checks that many places need."""
 
 from collections.abc import Iterable
 
@@ -11,13 +11,13 @@ def check_positive(**sizes: int) -> None:
 
 
 def check_share(name: str, share: float) -> None:
-    """Raise ValueError unless a share, such as that of dropout, is at least 0 and below 1."""
+    """Raise ValueError unless a share, such as dropout, is at least 0 and below 1."""
     if not 0.0 <= share < 1.0:
         raise ValueError(f"{name} must be at least 0 and below 1, got {share}")
 
 
 def check_choice(name: str, chosen: str, choices: Iterable[str]) -> None:
-    """Raise ValueError unless what was chosen is one of the choices."""
+    """Raise ValueError unless `chosen` is one of the choices."""
     choices = list(choices)
     if chosen not in choices:
         listed = ", ".join(f'"{choice}"' for choice in choices)

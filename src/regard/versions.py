@@ -1,4 +1,4 @@
-"""Notice that tensors were modified in place after something was made from them."""
+"""Detect in-place modification of tensors."""
 
 from collections.abc import Iterable
 
@@ -6,17 +6,17 @@ from torch import Tensor
 
 
 class Overwritten(RuntimeError):
-    """A tensor was modified in place after something was made from it."""
+    """A tensor was modified in place after its values were used."""
 
 
 class Versions:
-    """The versions that tensors have now: PyTorch counts the writes to each.
+    """The current versions of some tensors.
 
-    Writes that PyTorch does not count are not noticed: those to tensors of inference mode, and
-    those through `tensor.data` or NumPy.
+    PyTorch counts no writes to inference tensors, nor through `tensor.data` or NumPy, so these are
+    not detected.
 
     Args:
-        tensors: each with the name by which it is told of.
+        tensors: each with its name in error messages.
     """
 
     def __init__(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
@@ -24,7 +24,7 @@ class Versions:
         self._versions = [tensor._version for _, tensor in self._tensors]
 
     def modified(self) -> str | None:
-        """Return the name of a tensor that was modified since, or None."""
+        """Return the name of a tensor modified since, or None."""
         for (name, tensor), version in zip(self._tensors, self._versions, strict=True):
             if tensor._version != version:
                 return name
@@ -33,7 +33,5 @@ class Versions:
     def __reduce__(self) -> tuple[type["Versions"], tuple[list[tuple[str, Tensor]]]]:
         # Copies have versions of their own.
         if (name := self.modified()) is not None:
-            raise Overwritten(
-                f"{name} was modified in place, so what is made from it is not copied"
-            )
+            raise Overwritten(f"{name} was modified in place, so it can't be copied or pickled")
         return Versions, (self._tensors,)

@@ -2,7 +2,7 @@
 
 import torch
 
-from regard import causal, columns, documents, global_at, neighbours, strided, window
+from regard import causal, columns, documents, global_at, neighbours, pairs, strided, window
 from regard.positions import Bias, alibi, softcap
 from tests.attention.cases import Case, lse_dtype, relative, results
 from tests.attention.rounding import allowances, assert_close
@@ -15,6 +15,7 @@ SPARSE = {
     "strided": strided(7) & causal(),
     "columns": columns(every=11) | window(before=2, after=2),
     "globals": global_at([0, 30]) | window(before=3, after=1),
+    "pairs": causal() & ~pairs(queries=slice(20, None), keys=[3, 9, 17, 18, 50]),
     "graph": neighbours([(i, i * i % 67) for i in range(67)] + [(5, j) for j in range(20)]),
     "documents": documents(torch.arange(2 * 67).view(2, 67) // torch.tensor([[9], [40]]))
     & causal(),

@@ -152,16 +152,18 @@ def test_block_masks_are_remembered() -> None:
 
 def test_training_on_the_cpu_is_refused() -> None:
     case = case_of()
-    with pytest.raises(ValueError, match=r"inference only.*torch\.no_grad\(\).*\"blocks\""):
+    with pytest.raises(ValueError, match=r"no backward on the CPU.*torch\.no_grad\(\).*\"blocks\""):
         regard.attend(case.query.requires_grad_(), case.key, case.value, backend="flex")
     bias = relative(3, torch.Generator(), torch.float64)
-    with pytest.raises(ValueError, match=r"inference only.*torch\.no_grad\(\).*\"blocks\""):
+    with pytest.raises(ValueError, match=r"no backward on the CPU.*torch\.no_grad\(\).*\"blocks\""):
         regard.attend(case.key, case.key, case.value, bias=bias, backend="flex")
 
 
 def test_the_lse_on_the_cpu_is_refused() -> None:
     case = case_of()
-    with pytest.raises(ValueError, match=r'no log-sum-exp; choose backend="blocks" or .*"fused"'):
+    with pytest.raises(
+        ValueError, match=r'no log-sum-exp on the CPU; choose backend="blocks" or .*"fused"'
+    ):
         regard.attend_with_lse(case.query, case.key, case.value, backend="flex")
 
 

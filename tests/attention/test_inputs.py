@@ -138,7 +138,7 @@ def test_dropout(dropout: float) -> None:
 )
 def test_positions_of_the_wrong_shape_or_type(positions: Tensor, got: str) -> None:
     message = refusal(positions=positions)
-    assert message == f"positions must name one whole number per query, [5], got {got}"
+    assert message == f"positions must be integers, one per query, [5], got {got}"
 
 
 @pytest.mark.parametrize("positions", [1.0, True, "last", [0, 1, 2, 3, 4]])
@@ -153,14 +153,15 @@ def test_positions_of_the_wrong_kind(positions: Any) -> None:
 def test_a_mask_is_no_pattern(dtype: torch.dtype) -> None:
     assert refusal(pattern=torch.ones(5, 7, dtype=dtype), error=TypeError) == (
         "pattern must be a Pattern such as causal() or window(before=128), got a tensor of "
-        f"{dtype} and shape [5, 7]; pass regard.patterns.from_mask(mask), where True means may look"
+        f"{dtype} and shape [5, 7]; "
+        "pass regard.patterns.from_mask(mask), where True means may attend"
     )
 
 
 def test_a_float_mask_is_no_pattern() -> None:
     assert refusal(pattern=torch.zeros(1, 1, 5, 7), error=TypeError) == (
         "pattern must be a Pattern such as causal() or window(before=128), got a tensor of "
-        "torch.float32 and shape [1, 1, 5, 7]; numbers to add to the scores are passed as bias="
+        "torch.float32 and shape [1, 1, 5, 7]; pass an additive mask as bias="
     )
 
 
@@ -180,11 +181,11 @@ def test_other_things_are_no_pattern(pattern: Any, got: str) -> None:
         (padding([7, 8]), "padding: sequences must end within the keys (7), got an end at 8"),
         (
             causal() & ~padding([7, 7, 7]),
-            "padding: there must be one length or start per sequence, got 3 for a batch of 2",
+            "padding: lengths or starts must have one entry per sequence, got 3 for a batch of 2",
         ),
         (
             documents([0] * 5),
-            "documents: ids must name the document of each key (7), got 5 ids",
+            "documents: ids must have one id per key (7), got 5",
         ),
         (
             documents([[0] * 7]),
@@ -192,11 +193,11 @@ def test_other_things_are_no_pattern(pattern: Any, got: str) -> None:
         ),
         (
             global_at([7]),
-            "global_at: positions must lie below the number of keys (7), got 7",
+            "global_at: positions must be below the number of keys (7), got 7",
         ),
         (
             neighbours([(0, 9)]),
-            "neighbours: edges must name positions below the number of keys (7), got 9",
+            "neighbours: positions must be below the number of keys (7), got 9",
         ),
         (
             from_mask(torch.ones(7, 8, dtype=torch.bool)),
@@ -210,12 +211,10 @@ def test_patterns_that_do_not_fit(pattern: regard.patterns.Pattern, message: str
 
 def test_queries_without_a_document() -> None:
     assert refusal(pattern=documents([0] * 7), positions=4) == (
-        "documents: every query must stand at one of the 7 keys to have a document, "
-        "got positions 4 to 8"
+        "documents: query positions must be from 0 to 6, got 4 to 8"
     )
     assert refusal(pattern=documents([0] * 7), positions=torch.tensor([0, 3, 9, 3, 2])) == (
-        "documents: every query must stand at one of the 7 keys to have a document, "
-        "got positions 0 to 9"
+        "documents: query positions must be from 0 to 6, got 0 to 9"
     )
 
 
@@ -231,7 +230,7 @@ def test_a_bias_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
     [torch.zeros(3, 1, 5, 7), positions_module.from_tensor(torch.zeros(3, 1, 7, 7))],
 )
 def test_a_bias_for_another_batch(bias: Any) -> None:
-    assert refusal(bias=bias) == "bias must be for 2 sequences as query is, got one for 3"
+    assert refusal(bias=bias) == "bias must have the batch size of query (2), got 3"
 
 
 @pytest.mark.parametrize(
@@ -244,7 +243,7 @@ def test_a_bias_for_another_batch(bias: Any) -> None:
     ],
 )
 def test_a_bias_for_other_heads(bias: Any) -> None:
-    assert refusal(bias=bias) == "bias must be for 6 heads as query is, got one for 3"
+    assert refusal(bias=bias) == "bias must have the number of heads of query (6), got 3"
 
 
 @pytest.mark.parametrize("bias", [0.5, "alibi", alibi, causal()])
@@ -258,21 +257,21 @@ def test_a_bias_of_the_wrong_kind(bias: Any) -> None:
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
 def test_a_bias_that_is_not_floating(dtype: torch.dtype) -> None:
     assert refusal(bias=torch.ones(1, 1, 5, 7, dtype=dtype)) == (
-        f"bias must be a floating-point tensor, got {dtype}; for a mask of who may look at whom, "
-        "pass pattern=regard.patterns.from_mask(mask)"
+        f"bias must be a floating-point tensor, got {dtype}; pass a boolean mask as "
+        "pattern=regard.patterns.from_mask(mask)"
     )
 
 
 @pytest.mark.parametrize("bias", [torch.zeros(1, 1, 5, 7, device="meta"), alibi(6, device="meta")])
 def test_a_bias_on_another_device(bias: Any) -> None:
     message = refusal(bias=bias)
-    assert message == "bias must lie on the device of query (cpu), got meta"
+    assert message == "bias must be on the device of query (cpu), got meta"
 
 
 def test_a_tensor_bias_needs_queries_one_after_the_other() -> None:
     assert refusal(bias=torch.zeros(1, 1, 5, 7), positions=torch.tensor([0, 2, 4, 6, 1])) == (
-        "bias can be a tensor only if the queries stand one after the other; "
-        "otherwise pass regard.positions.from_tensor(values), which is looked up by position"
+        "a bias tensor needs consecutive query positions; "
+        "pass regard.positions.from_tensor(values), which is indexed by position"
     )
 
 
@@ -292,7 +291,7 @@ def test_a_bias_without_a_row_for_a_query(first: int) -> None:
 
 def test_a_bias_without_a_column_for_a_key() -> None:
     assert refusal(bias=positions_module.from_tensor(torch.zeros(1, 1, 7, 6))) == (
-        "from_tensor: values must have a column for each of 7 keys, got 6"
+        "from_tensor: values must have one column per key (7), got 6"
     )
 
 

@@ -43,7 +43,7 @@ def test_dense() -> None:
     # Two products of 16 multiplications and additions each, for each pair of each head.
     assert found.flops == 2 * 2 * 16 * 2 * 1000 * 1000
     assert str(found) == (
-        "fused: every query may look at every key. All of the pairs are computed, "
+        "fused: every query may attend to every key. All of the pairs are computed, "
         "128 million floating-point operations."
     )
 
@@ -51,7 +51,7 @@ def test_dense() -> None:
 def test_causal() -> None:
     found = plan(*tokens(1000), pattern=causal())
     assert found.backend == "fused"
-    assert found.reason == "the kernel masks what lies ahead by itself"
+    assert found.reason == "the kernel has a causal mask"
     # Query i sees i + 1 keys: 1 + 2 + … + 1000.
     assert found.density == pytest.approx(500500 / 1000**2, rel=1e-12)
     assert found.flops == pytest.approx(2 * 2 * 16 * 2 * 500500, rel=1e-12)
@@ -72,7 +72,7 @@ def test_window() -> None:
 def test_short_sequences() -> None:
     found = plan(*tokens(300), pattern=causal() & window(before=31))
     assert found.backend == "fused"
-    assert found.reason == "there are so few pairs that computing all of them is the quickest"
+    assert found.reason == "there are few pairs, and computing all of them is fastest"
     assert found.density == 1.0
 
 
@@ -97,7 +97,7 @@ def test_dropout() -> None:
 def test_softcap() -> None:
     found = plan(*tokens(1024), pattern=causal(), bias=softcap(50.0))
     assert found.backend == "blocks"
-    assert found.reason == "the bias changes scores rather than adding to them, so they are written"
+    assert found.reason == "the bias is not additive, so scores are materialised"
 
 
 NEARLY_EVERYONE = causal() | prefix(900)
@@ -132,7 +132,7 @@ def test_a_learned_bias() -> None:
 def test_a_decoding_step(lse: bool) -> None:
     found = plan(*tokens(1, 4099), pattern=causal(), lse=lse)
     assert found.backend == "fused"
-    assert found.reason == "every query may look at every key"
+    assert found.reason == "every query may attend to every key"
     assert found.density == 1.0
     assert found.flops == 2 * 2 * 16 * 2 * 4099
 
@@ -183,7 +183,7 @@ def test_attend_runs_what_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_named_backend_is_taken(name: str) -> None:
     found = plan(*tokens(67), pattern=causal() & window(before=31), backend=name)
     assert found.backend == name
-    assert found.reason == "it was asked for"
+    assert found.reason == "it was requested"
 
 
 def test_an_unknown_backend_lists_the_choices() -> None:
@@ -198,19 +198,19 @@ def test_an_unknown_backend_lists_the_choices() -> None:
         (
             "fused",
             {"bias": softcap(50.0)},
-            "its kernel takes only biases that are added to the scores, not Softcap(cap=50.0)",
+            "its kernel supports only additive biases, not Softcap(cap=50.0)",
         ),
         (
             "fused",
             {"dropout": 0.1, "lse": True},
-            "its kernel gives no log-sum-exp under dropout",
+            "its kernel returns no log-sum-exp with dropout",
         ),
         ("blocks", {"dropout": 0.1}, "its kernels have no dropout"),
         ("flex", {"dropout": 0.1}, "FlexAttention has no dropout"),
         (
             "flex",
             {"lse": True},
-            "on the CPU FlexAttention returns no log-sum-exp; "
+            "FlexAttention returns no log-sum-exp on the CPU; "
             'choose backend="blocks" or backend="fused"',
         ),
         (
@@ -229,9 +229,8 @@ def test_a_named_backend_that_cannot_serve_says_why(
 
 def test_flex_refuses_to_train_on_the_cpu() -> None:
     reason = (
-        'backend "flex" can\'t serve this call: on the CPU FlexAttention serves inference only: '
-        "PyTorch has no backward for it there; "
-        'wrap the call in torch.no_grad() or choose backend="blocks"'
+        'backend "flex" can\'t serve this call: FlexAttention has no backward on the CPU; '
+        'call it under torch.no_grad() or choose backend="blocks"'
     )
     learned = relative(2, torch.Generator(), torch.float32)
     for inputs, bias in (
@@ -247,11 +246,11 @@ def test_flex_refuses_to_train_on_the_cpu() -> None:
 @pytest.mark.parametrize(
     ("backend", "options", "reason"),
     [
-        ("fused", {"lse": True}, "its kernel gives no log-sum-exp on meta"),
+        ("fused", {"lse": True}, "its kernel returns no log-sum-exp on meta"),
         (
             "blocks",
             {"pattern": causal()},
-            "PyTorch has no kernel that gives the log-sum-exp on meta",
+            "PyTorch has no kernel that returns the log-sum-exp on meta",
         ),
     ],
 )

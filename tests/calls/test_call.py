@@ -16,5 +16,5 @@ def test_queries_and_keys_of_a_part_are_refused() -> None:
     assert torch.equal(whole.query, query)
     assert torch.equal(whole.key, key)
     for look in (lambda: part.query, lambda: explain_call(part, list("abcdef"), 4)):
-        with pytest.raises(ValueError, match="is a part of a matrix"):
+        with pytest.raises(ValueError, match="is a slice of a matrix"):
             look()

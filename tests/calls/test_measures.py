@@ -69,6 +69,6 @@ def test_calls_may_have_different_numbers_of_heads() -> None:
 def test_one_of_several_sequences_must_be_chosen() -> None:
     query, key = (x.expand(2, -1, -1, -1) for x in tensors())
     matrix = AttentionMatrix(query, key)
-    with pytest.raises(ValueError, match="there are 2: choose one, as batch=0"):
+    with pytest.raises(ValueError, match="there are 2 sequences: choose one with batch=0"):
         measure(matrix)
     assert torch.equal(measure(matrix, batch=1)["first"], measure(matrix[1])["first"])

@@ -169,17 +169,18 @@ def test_a_layer_that_only_the_encoder_has(
     BertTokenizerFast.from_pretrained(bert).save_pretrained(folder)
     given = ("explain", "an apple a day is it", "-m", folder, "--target", "it", "--layer", 2)
     out, _ = regard(*given)
-    assert re.search(r"Token \d: of all words it looks hardest at another one", out)
+    assert re.search(r"Token \d: of all words it looks hardest at another word", out)
 
 
 def test_an_encoder_is_looked_at_where_it_tells_most(
-    bert: Path, monkeypatch: pytest.MonkeyPatch
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(AttentionMatrix, "summarize")
     text = "an apple a day is it"
-    found = json.loads(regard("look", text, "-m", bert, "--json")[0])
+    with monkeypatch.context() as patched:
+        patched.delattr(AttentionMatrix, "summarize")
+        found = json.loads(regard("look", text, "-m", bert, "--json")[0])
     said = re.fullmatch(
-        r"of all words it looks hardest at another one \((\w+)@(\d), (0\.\d\d) in (\d)\.(\d)\); "
+        r"of all words it looks hardest at another word \((\w+)@(\d), (0\.\d\d) in (\d)\.(\d)\); "
         "for another, pass --token TEXT or @NUMBER",
         found["chosen"],
     )
@@ -196,9 +197,11 @@ def test_an_encoder_is_looked_at_where_it_tells_most(
     near = (torch.arange(8)[:, None] - torch.arange(8)).abs() <= 1
     rows = torch.stack([call.matrix[0].dense() for call in run.seen]).masked_fill(near, 0.0)
     assert rows[..., 1:-1, 1:-1].max().item() == pytest.approx(at["weight"])
-    monkeypatch.setattr("regard.cli.head_ranking._LOOKED_THROUGH", 2)
-    out, _ = regard("look", text, "-m", bert)
-    assert ": of 2 words, spread over the text, it looks hardest" in out
+    # A page of the same text begins with the same token, in the head where it does so.
+    regard("look", text, "-m", bert, "--save", tmp_path / "it.html")
+    page = (tmp_path / "it.html").read_text(encoding="utf-8")
+    first = {"layer": int(layer), "head": int(head), "token": found["position"]}
+    assert json.dumps([first]).replace(" ", "") in page.replace(" ", "")
 
 
 def test_look_prints_json(bert: Path) -> None:

@@ -141,7 +141,7 @@ def test_formulas_are_mathml(site: Path) -> None:
 
 
 def test_what_is_kept_elsewhere_is_there(site: Path) -> None:
-    for page, kept in (("house", "DESIGN.md"), ("changelog", "CHANGELOG.md")):
+    for page, kept in (("architecture", "DESIGN.md"), ("changelog", "CHANGELOG.md")):
         html = (site / "design" / page / "index.html").read_text(encoding="utf-8")
         titles = re.findall(r"^## ([\w ]+)$", (ROOT / kept).read_text("utf-8"), re.MULTILINE)
         assert all(f">{title}<a" in html for title in titles)

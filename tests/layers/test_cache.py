@@ -302,7 +302,7 @@ def test_wrong_shapes(unchecked: None) -> None:
         ((key[:, :1], value), r"^key must have the shape \[2, 3, 2, 5\] .* got \[2, 1, 2, 5\]$"),
         ((key[..., :3], value), r"^key must have the shape \[2, 3, 2, 5\] .* got \[2, 3, 2, 3\]$"),
         ((key, value[..., :5]), r"^value must have the shape \[2, 3, 2, 7\] .* got \[2, 3, 2, 5\]"),
-        ((key, value[:, :2]), r"to follow what is in the cache, got \[2, 2, 2, 7\]$"),
+        ((key, value[:, :2]), r"to fit the cache, got \[2, 2, 2, 7\]$"),
     ]:
         with pytest.raises(ValueError, match=expected):
             cache.append(*wrong)

@@ -89,11 +89,11 @@ def test_refusals(options: dict[str, Any], message: str) -> None:
 
 def test_a_context_goes_with_neither_cache_nor_rotary() -> None:
     x, context = normal(BATCH, QUERIES, MODEL_DIM), normal(BATCH, KEYS, MODEL_DIM)
-    message = r"^a cache is for self-attention: call the layer without context$"
+    message = r"^a cache needs self-attention: call the layer without context$"
     for call in (layer_of().forward, layer_of().matrix):
         with pytest.raises(ValueError, match=message):
             call(x, context, cache=KeyValueCache())
-    message = r"^rotary is for self-attention: call the layer without context$"
+    message = r"^rotary needs self-attention: call the layer without context$"
     layer = layer_of(rotary=Rotary(4))
     for call in (layer.forward, layer.matrix):
         with pytest.raises(ValueError, match=message):

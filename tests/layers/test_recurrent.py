@@ -250,14 +250,14 @@ def test_full_lengths_change_nothing() -> None:
 @pytest.mark.parametrize(
     ("lengths", "message"),
     [
-        ([4, 7], r"there must be one length or start per sequence, got 2 for a batch of 3$"),
+        ([4, 7], r"lengths or starts must have one entry per sequence, got 2 for a batch of 3$"),
         ([4, 7, 8], r"sequences must end within the keys \(7\), got an end at 8$"),
         ([4, -1, 7], r"lengths must be at least 0, got -1$"),
-        ([4.0, 2.0, 7.0], r"lengths must be a list of whole numbers, one per sequence, got \[4.0"),
-        ([], r"lengths must be a list of whole numbers, one per sequence, got \[\]$"),
+        ([4.0, 2.0, 7.0], r"lengths must be a list of integers, one per sequence, got \[4.0"),
+        ([], r"lengths must be a list of integers, one per sequence, got \[\]$"),
         (
             torch.tensor([True, True, False]),
-            r"lengths must be a list of whole numbers, one per sequence",
+            r"lengths must be a list of integers, one per sequence",
         ),
     ],
 )

@@ -351,15 +351,15 @@ def test_weights_of_other_sizes_are_refused(size: int, options: dict[str, int]) 
         ),
         (
             {"key_dim": 7, "value_dim": HEAD_DIM},
-            r"add up to model_dim: the query heads must have 15 numbers in all, got 21$",
+            r"sum to model_dim: those of the query heads must sum to 15, got 21$",
         ),
         (
             {"value_dim": 2},
-            r"add up to model_dim: the value heads must have 15 numbers in all, got 6$",
+            r"sum to model_dim: those of the value heads must sum to 15, got 6$",
         ),
         (
             {"output_bias": False},
-            r"biases everywhere or nowhere: output_bias must be projection_bias \(True\), "
+            r"all biases or none: output_bias must be projection_bias \(True\), "
             r"got False$",
         ),
         (

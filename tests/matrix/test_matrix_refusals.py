@@ -140,7 +140,7 @@ def test_an_array_is_always_a_new_one() -> None:
             "lse must lie on the device of query (cpu), got meta",
         ),
         ({"pattern": torch.ones(5, 7)}, TypeError, "pattern must be a Pattern"),
-        ({"positions": torch.arange(4)}, ValueError, "positions must name one whole number"),
+        ({"positions": torch.arange(4)}, ValueError, "positions must be integers, one per query"),
         ({"scale": float("nan")}, ValueError, "scale must be a finite number, got nan"),
     ],
 )
@@ -190,7 +190,7 @@ def test_weights_that_are_none() -> None:
         AttentionMatrix.from_weights(torch.zeros(1, 2, 3, 5, dtype=torch.long))
     with pytest.raises(TypeError, match="weights must be a tensor, got list"):
         AttentionMatrix.from_weights([[[[1.0]]]])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="positions must name one whole number per query"):
+    with pytest.raises(ValueError, match="positions must be integers, one per query"):
         AttentionMatrix.from_weights(torch.zeros(1, 2, 3, 5), positions=torch.arange(5))
     with pytest.raises(ValueError, match="made from weights has no log-sum-exp"):
         _ = AttentionMatrix.from_weights(torch.zeros(1, 2, 3, 5)).lse

@@ -3,14 +3,14 @@
 import torch
 
 from regard.models import TextDecoder
-from regard.models.order import Positions
+from regard.models.order import PositionEncoding
 from regard.positions import Rotary, softcap
 from tests.models.cases import lively, tokens_of
 
 VOCABULARY, MODEL_DIM, NUM_HEADS, KEY_DIM, LENGTH = 37, 20, 6, 4, 13
 TOKENS = tokens_of(3, LENGTH, vocabulary=VOCABULARY)
 
-ORDERS: dict[str, Positions] = {
+ORDERS: dict[str, PositionEncoding] = {
     "learned": "learned",
     "sinusoidal": "sinusoidal",
     "rotary": "rotary",
@@ -22,13 +22,17 @@ ORDERS: dict[str, Positions] = {
 }
 
 
-def decoder_of(positions: Positions = "learned", seed: int = 0, **options: object) -> TextDecoder:
+def decoder_of(
+    positions: PositionEncoding = "learned", seed: int = 0, **options: object
+) -> TextDecoder:
     settings = {"hidden_dim": 31, "num_positions": 41, "key_dim": KEY_DIM} | options
-    model = TextDecoder(VOCABULARY, MODEL_DIM, 2, NUM_HEADS, positions=positions, **settings)
+    model = TextDecoder(
+        VOCABULARY, MODEL_DIM, 2, NUM_HEADS, position_encoding=positions, **settings
+    )
     return lively(model, seed).double().eval()
 
 
-def writer_of(positions: Positions = "rotary", **options: object) -> TextDecoder:
+def writer_of(positions: PositionEncoding = "rotary", **options: object) -> TextDecoder:
     """Make a model that does not repeat one token over and over, as others do at random.
 
     Its head scores a token by the embedding of the one before it: it tends to count.

@@ -12,7 +12,12 @@ VOCABULARY, LENGTH = 37, 13
 
 CASES: dict[str, dict[str, Any]] = {
     "GPT-2": {},
-    "Llama": {"positions": "rotary", "norm": "rms", "activation": "swiglu", "bias": False},
+    "Llama": {
+        "position_encoding": "rotary",
+        "norm": "rms",
+        "activation": "swiglu",
+        "projection_bias": False,
+    },
 }
 BACKENDS = {"GPT-2": "aot_eager", "Llama": "inductor"}
 """One is only traced, which takes a fraction of the time."""

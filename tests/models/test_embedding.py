@@ -13,7 +13,11 @@ STARTS = torch.tensor([0, 4, 2])
 def embedding_of(positions: str | None, num_types: int = 0) -> TokenEmbedding:
     return lively(
         TokenEmbedding(
-            VOCABULARY, MODEL_DIM, positions=positions, num_positions=13, num_types=num_types
+            VOCABULARY,
+            MODEL_DIM,
+            position_encoding=positions,
+            num_positions=13,
+            num_types=num_types,
         )
     )
 
@@ -56,7 +60,7 @@ def test_types_are_added() -> None:
 
 
 def test_types_of_a_model_without_are_refused() -> None:
-    message = "^types were given to a model that has no token types$"
+    message = "^types must be None: the model has no token types$"
     with pytest.raises(ValueError, match=message):
         embedding_of("learned")(TOKENS, types=torch.zeros_like(TOKENS))
 
@@ -68,11 +72,11 @@ def test_only_learned_positions_have_a_table() -> None:
 
 
 def test_past_the_table_there_is_no_vector() -> None:
-    message = "positions must be from 0 to 12, got 13: the table has 13 positions. Make it longer"
+    message = "positions must be from 0 to 12, got 13: increase num_positions"
     with pytest.raises(IndexError, match=message):
         embedding_of("learned")(TOKENS, offset=7)
 
 
 def test_no_vocabulary_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^vocabulary_size must be at least 1, got 0$"):
-        TokenEmbedding(0, MODEL_DIM, positions=None, num_positions=3)
+        TokenEmbedding(0, MODEL_DIM, position_encoding=None, num_positions=3)

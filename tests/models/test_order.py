@@ -42,8 +42,8 @@ def test_objects_are_taken_as_they_are() -> None:
 @pytest.mark.parametrize("wrong", ["cosine", "", 3])
 def test_other_names_are_refused(wrong: object) -> None:
     message = (
-        'positions must be one of "learned", "sinusoidal", "rotary", "alibi", "relative", a '
-        f"Rotary, a Bias or None, got {wrong!r}"
+        'position_encoding must be one of "learned", "sinusoidal", "rotary", "alibi", "relative", '
+        f"a Rotary, a Bias or None, got {wrong!r}"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         order(wrong, num_heads=3, key_dim=4, bidirectional=True)

@@ -46,7 +46,7 @@ def test_the_size_of_the_hidden_layer(hidden_dim: int | None, expected: int) -> 
 
 def test_blocks_share_what_they_are_told_of_order() -> None:
     # As in T5: one table for all layers.
-    stack = Stack(3, 12, 4, positions="relative")
+    stack = Stack(3, 12, 4, position_encoding="relative")
     tables = [name for name, _ in stack.named_parameters() if "table" in name]
     assert tables == ["0.attention.bias.table"]
     assert all(block.attention.bias is stack[0].attention.bias for block in stack)
@@ -54,7 +54,7 @@ def test_blocks_share_what_they_are_told_of_order() -> None:
 
 
 def test_without_biases() -> None:
-    stack = Stack(2, 12, 4, norm="rms", activation="swiglu", bias=False)
+    stack = Stack(2, 12, 4, norm="rms", activation="swiglu", projection_bias=False)
     assert not any(name.endswith("bias") for name, _ in stack.named_parameters())
 
 
@@ -62,7 +62,7 @@ def test_without_biases() -> None:
 def test_a_cache_for_each_layer(num_caches: int) -> None:
     stack = Stack(2, 12, 4)
     caches = [KeyValueCache() for _ in range(num_caches)]
-    message = f"^there must be a cache for each of 2 layers, got {num_caches}$"
+    message = rf"^caches must have one cache per layer \(2\), got {num_caches}$"
     with pytest.raises(ValueError, match=message):
         stack(X.float(), caches=caches)
     assert all(len(cache) == 0 for cache in caches)

@@ -133,7 +133,8 @@ def test_the_pattern_of_a_call_narrows_that_of_the_model() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"norm": "rms", "activation": "swiglu", "bias": False}, {"hidden_dim": 0}]
+    "options",
+    [{}, {"norm": "rms", "activation": "swiglu", "projection_bias": False}, {"hidden_dim": 0}],
 )
 @pytest.mark.parametrize("name", PATTERNS)
 def test_matrices_by_hand(options: dict[str, object], name: str) -> None:
@@ -144,7 +145,7 @@ def test_matrices_by_hand(options: dict[str, object], name: str) -> None:
 
 
 def test_attention_alone_makes_the_whole_block() -> None:
-    model = decoder_of(hidden_dim=0, bias=False)
+    model = decoder_of(hidden_dim=0, projection_bias=False)
     assert not any("feed_forward" in name for name, _ in model.named_parameters())
     states, matrices = model.states(TOKENS), model.matrices(TOKENS)
     for block, before, after, matrix in zip(
@@ -213,8 +214,13 @@ def test_dropout_only_in_training() -> None:
     "options",
     [
         {},
-        {"positions": "rotary", "norm": "rms", "activation": "swiglu", "bias": False},
-        {"positions": "relative", "tied": False},
+        {
+            "position_encoding": "rotary",
+            "norm": "rms",
+            "activation": "swiglu",
+            "projection_bias": False,
+        },
+        {"position_encoding": "relative", "tied": False},
     ],
 )
 def test_it_learns(options: dict[str, object]) -> None:
@@ -249,10 +255,16 @@ def test_it_learns(options: dict[str, object]) -> None:
         ({"num_positions": 0}, "num_positions must be at least 1, got 0"),
         ({"norm": "batch"}, 'norm must be one of "layer", "rms", got "batch"'),
         ({"activation": "tanh"}, 'activation must be one of "relu", .*, got "tanh"'),
-        ({"positions": "cosine"}, "positions must be one of \"learned\", .*, got 'cosine'"),
+        (
+            {"position_encoding": "cosine"},
+            "position_encoding must be one of \"learned\", .*, got 'cosine'",
+        ),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
         ({"attention_dropout": -0.1}, "dropout must be at least 0 and below 1, got -0.1"),
-        ({"positions": "rotary", "key_dim": 3}, "dim must be a positive even number, got 3"),
+        (
+            {"position_encoding": "rotary", "key_dim": 3},
+            "dim must be a positive even number, got 3",
+        ),
     ],
 )
 def test_refusals(changes: dict[str, object], message: str) -> None:
@@ -263,5 +275,5 @@ def test_refusals(changes: dict[str, object], message: str) -> None:
 
 def test_there_must_be_a_cache_for_each_layer() -> None:
     model = decoder_of()
-    with pytest.raises(ValueError, match="there must be a cache for each of 2 layers, got 1"):
+    with pytest.raises(ValueError, match=r"caches must have one cache per layer \(2\), got 1"):
         model(TOKENS, caches=model.new_caches()[:1])

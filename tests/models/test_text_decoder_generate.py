@@ -123,8 +123,8 @@ def test_a_text_longer_than_the_table(cached: bool) -> None:
     # The last token added needs no position.
     assert model.generate(TOKENS, 3, cached=cached).shape == (3, LENGTH + 3)
     message = (
-        "positions must be from 0 to 14, got 15: the table has 15 positions. Make it longer with "
-        "num_positions, or use an encoding without a table: sinusoidal, Rotary or alibi"
+        "positions must be from 0 to 14, got 15: increase num_positions, "
+        "or use an encoding without a table: sinusoidal, Rotary or alibi"
     )
     with pytest.raises(IndexError, match=message):
         model.generate(TOKENS, 4, cached=cached)
@@ -133,7 +133,7 @@ def test_a_text_longer_than_the_table(cached: bool) -> None:
 @pytest.mark.parametrize(
     ("width", "num_tokens", "options", "message"),
     [
-        (0, 3, {}, "tokens must have at least one position to continue, got none"),
+        (0, 3, {}, "tokens must have at least one position, got none"),
         (5, -1, {}, "num_tokens must be at least 0, got -1"),
         (5, 3, {"temperature": -1.0}, "temperature must be at least 0, got -1.0"),
         (5, 3, {"top_k": 0}, "top_k must be at least 1, got 0"),

@@ -8,7 +8,7 @@ from torch import nn
 
 from regard import everyone, padding, window
 from regard.models import TextEncoder
-from regard.models.order import Positions
+from regard.models.order import PositionEncoding
 from regard.positions import Relative, Rotary, alibi, softcap
 from tests.models.cases import assert_matrices_by_hand, lively, off, tokens_of
 
@@ -20,9 +20,11 @@ ROUNDING = 1e4 * torch.finfo(torch.float64).eps
 """What three blocks of sums over up to 80 terms, normed each, may differ by in another order."""
 
 
-def encoder_of(positions: Positions = "learned", **options: object) -> TextEncoder:
+def encoder_of(positions: PositionEncoding = "learned", **options: object) -> TextEncoder:
     settings = {"hidden_dim": 31, "num_positions": 13} | options
-    model = TextEncoder(VOCABULARY, MODEL_DIM, 3, NUM_HEADS, positions=positions, **settings)
+    model = TextEncoder(
+        VOCABULARY, MODEL_DIM, 3, NUM_HEADS, position_encoding=positions, **settings
+    )
     return lively(model).double().eval()
 
 
@@ -55,7 +57,7 @@ def test_a_softcap_tells_nothing_of_order() -> None:
         Relative(NUM_HEADS, num_buckets=6, max_distance=5),
     ],
 )
-def test_with_positions_order_counts(positions: Positions) -> None:
+def test_with_positions_order_counts(positions: PositionEncoding) -> None:
     model = encoder_of(positions)
     assert change_by(model, SHUFFLED) > 1e-3
     assert change_by(model, list(range(LENGTH))) < ROUNDING
@@ -69,7 +71,7 @@ def test_alibi_does_not_tell_left_from_right() -> None:
 
 
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary", "alibi", None])
-def test_padding_is_not_looked_at(positions: Positions) -> None:
+def test_padding_is_not_looked_at(positions: PositionEncoding) -> None:
     model, lengths = encoder_of(positions), [11, 4, 7]
     together = model(TOKENS, pattern=padding(lengths))
     for row, length in enumerate(lengths):
@@ -118,14 +120,14 @@ def test_embeddings_are_normed() -> None:
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary", "alibi", "relative", None])
-def test_a_state_dict_brings_all_there_is(positions: Positions) -> None:
+def test_a_state_dict_brings_all_there_is(positions: PositionEncoding) -> None:
     model = encoder_of(positions, num_types=2)
     other = TextEncoder(
         VOCABULARY,
         MODEL_DIM,
         3,
         NUM_HEADS,
-        positions=positions,
+        position_encoding=positions,
         hidden_dim=31,
         num_positions=13,
         num_types=2,
@@ -175,7 +177,10 @@ def test_it_learns() -> None:
         ({"num_positions": 0}, "num_positions must be at least 1, got 0"),
         ({"num_types": -1}, "num_types must be at least 0, got -1"),
         ({"activation": "tanh"}, 'activation must be one of "relu", .*, got "tanh"'),
-        ({"positions": "cosine"}, "positions must be one of \"learned\", .*, got 'cosine'"),
+        (
+            {"position_encoding": "cosine"},
+            "position_encoding must be one of \"learned\", .*, got 'cosine'",
+        ),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
         ({"attention_dropout": -0.1}, "dropout must be at least 0 and below 1, got -0.1"),
     ],
@@ -192,10 +197,10 @@ def test_more_tokens_than_positions_are_refused() -> None:
 
 
 def test_types_of_a_model_without_are_refused() -> None:
-    with pytest.raises(ValueError, match="types were given to a model that has no token types"):
+    with pytest.raises(ValueError, match="types must be None: the model has no token types"):
         encoder_of()(TOKENS, types=TOKENS % 2)
 
 
 def test_lengths_must_fit_the_batch() -> None:
-    with pytest.raises(ValueError, match=r"one length .* per sequence, got 2 for a batch of 3"):
+    with pytest.raises(ValueError, match=r"one entry per sequence, got 2 for a batch of 3"):
         encoder_of()(TOKENS, pattern=padding([3, 4]))

@@ -13,6 +13,7 @@ from regard.patterns.from_mask import FromMask
 from regard.patterns.global_at import GlobalAt
 from regard.patterns.neighbours import Neighbours
 from regard.patterns.padding import Padding
+from regard.patterns.pairs import Pairs
 from regard.patterns.pattern import Everyone
 from regard.patterns.prefix import Prefix
 from regard.patterns.strided import Strided
@@ -104,7 +105,7 @@ def test_queries_may_stand_outside_of_the_keys(num_positions: int, data: st.Data
 def test_leaves_that_know_the_whole_truth(
     num_positions: int, batch: int | None, negated: bool, data: st.DataObject
 ) -> None:
-    kinds = (Everyone, Causal, Window, Strided, Columns, Prefix, GlobalAt, Padding, FromMask)
+    kinds = (Everyone, Causal, Window, Strided, Columns, Prefix, GlobalAt, Pairs, Padding, FromMask)
     leaf = data.draw(leaves(num_positions, batch).filter(lambda leaf: isinstance(leaf, kinds)))
     pattern = ~leaf if negated else leaf
     for _ in range(5):

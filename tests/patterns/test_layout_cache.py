@@ -116,7 +116,7 @@ def test_a_pattern_that_was_used_cannot_be_changed(combined: bool) -> None:
     near = Near(3)
     near.reach = 2
     consecutive_layout(causal() & near if combined else near, 0, 9, 9, 4)
-    rule = r"^a pattern can't be changed after it was used, got reach = 5: make a new one$"
+    rule = r"^a pattern is immutable once used, got reach = 5: make a new one$"
     with pytest.raises(AttributeError, match=rule):
         near.reach = 5
     assert near.reach == 2

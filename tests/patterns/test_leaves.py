@@ -15,6 +15,7 @@ from regard.patterns import (
     global_at,
     neighbours,
     padding,
+    pairs,
     prefix,
     strided,
     window,
@@ -63,6 +64,16 @@ UNPLACED: list[tuple[Pattern, Predicate]] = [
     (columns(every=17), lambda b, i, j: j == 0),
     (global_at([7, 0, 7]), lambda b, i, j: bool({i, j} & {0, 7})),
     (global_at(torch.tensor([12])), lambda b, i, j: 12 in (i, j)),
+    (pairs(), lambda b, i, j: True),
+    (pairs(queries=[], keys=range(13)), lambda b, i, j: False),
+    (pairs(queries=range(3, 7)), lambda b, i, j: i in range(3, 7)),
+    (pairs(keys=slice(5, None)), lambda b, i, j: j >= 5),
+    (pairs(queries=[7, 2, 3, 7], keys=4), lambda b, i, j: i in (2, 3, 7) and j == 4),
+    (
+        pairs(queries=slice(9), keys=range(1, 12, 3)),
+        lambda b, i, j: i < 9 and j in (1, 4, 7, 10),
+    ),
+    (pairs(keys=torch.tensor([12, 0])), lambda b, i, j: j in (0, 12)),
     (padding([0, 5, 13]), lambda b, i, j: j < (0, 5, 13)[b]),
     (padding(torch.tensor([7])), lambda b, i, j: j < 7),
     (padding(starts=[0, 5, 13]), lambda b, i, j: j >= (0, 5, 13)[b]),
@@ -191,6 +202,9 @@ def test_batch_size(pattern: Pattern, batch_size: int | None) -> None:
         (strided(5), "strided(5)"),
         (columns(every=5), "columns(every=5)"),
         (global_at([7, 0, 7]), "global_at([0, 7])"),
+        (pairs(), "pairs(queries=slice(None, None), keys=slice(None, None))"),
+        (pairs(queries=range(3, 7), keys=[9, 4]), "pairs(queries=range(3, 7), keys=[4, 9])"),
+        (pairs(queries=slice(3, None), keys=[]), "pairs(queries=slice(3, None), keys=[])"),
         (documents(SORTED), "documents(13 ids)"),
         (documents([SORTED, SHUFFLED]), "documents(2 × 13 ids)"),
         (padding([5, 13]), "padding([5, 13])"),
@@ -225,6 +239,7 @@ def test_repr(pattern: Pattern, expected: str) -> None:
 
 def test_repr_of_what_has_no_tensors_can_be_evaluated() -> None:
     pattern = causal() & (window(before=3, after=1) | ~(strided(5) | columns(every=2))) | prefix(7)
+    pattern |= pairs(queries=slice(5, None), keys=[1, 2, 9]) & pairs(queries=range(4, 9), keys=3)
     assert eval(repr(pattern)) == pattern
 
 
@@ -240,4 +255,5 @@ def test_equal_patterns_are_found_in_a_dictionary() -> None:
     assert {causal() & window(before=3): 1}[causal() & window(before=3)] == 1
     assert global_at([1, 0]) == global_at([0, 1, 1])
     assert hash(global_at([1, 0])) == hash(global_at([0, 1, 1]))
+    assert pairs(keys=[3, 1, 2]) == pairs(keys=range(1, 4))
     assert causal() & prefix(3) != causal() | prefix(3)

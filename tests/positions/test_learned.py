@@ -43,8 +43,8 @@ def test_the_table_starts_small() -> None:
 @pytest.mark.parametrize("position", [11, 512, -1])
 def test_a_position_past_the_table_says_what_to_do(position: int) -> None:
     message = re.escape(
-        f"positions must be from 0 to 10, got {position}: the table has 11 positions. Make it "
-        "longer with num_positions, or use an encoding without a table: sinusoidal, Rotary or alibi"
+        f"positions must be from 0 to 10, got {position}: increase num_positions, "
+        "or use an encoding without a table: sinusoidal, Rotary or alibi"
     )
     with pytest.raises(IndexError, match=message):
         Learned(11, 5)(torch.tensor([0, position, 3]))

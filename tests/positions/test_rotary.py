@@ -235,5 +235,5 @@ def test_positions_of_other_shapes_are_refused(shape: list[int]) -> None:
 
 @pytest.mark.usefixtures("unchecked")
 def test_positions_between_positions_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"positions must be of integers, got torch\.float32"):
+    with pytest.raises(ValueError, match=r"positions must be integers, got torch\.float32"):
         Rotary(6)(torch.zeros(2, 3, 7, 6), torch.zeros(7))

@@ -65,7 +65,7 @@ def test_odd_sizes_are_refused(dim: int) -> None:
 
 
 def test_a_negative_number_of_positions_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"positions must be at least 0 .*, got -1"):
+    with pytest.raises(ValueError, match=r"positions must be at least 0, got -1"):
         sinusoidal(-1, 4)
 
 
@@ -77,5 +77,5 @@ def test_a_base_that_is_not_positive_is_refused() -> None:
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.complex64])
 def test_positions_between_positions_are_refused(dtype: torch.dtype) -> None:
-    with pytest.raises(ValueError, match=f"positions must be of integers, got {dtype}"):
+    with pytest.raises(ValueError, match=f"positions must be integers, got {dtype}"):
         sinusoidal(torch.ones(3, dtype=dtype), 4)

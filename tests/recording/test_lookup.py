@@ -11,7 +11,8 @@ import torch
 import regard
 from regard import AttentionMatrix, causal
 from regard.calls import AttentionCall
-from regard.recording import RecordingError, arrays, save
+from regard.recording import RecordingError, save
+from regard.recording.arrays import StoredArray
 from tests.recording.conftest import Made
 
 
@@ -93,16 +94,16 @@ def test_a_row_of_the_matrix_reads_the_chunks_that_it_needs(
     matrix = AttentionMatrix(query, key, pattern=causal())
     save(matrix, tmp_path / "long.regard", tokens=["t"] * 8192, progress=False)
     numbers = 0
-    read = arrays.read
+    read = StoredArray.read
 
-    def counted(*where: Any, **options: Any) -> Any:
+    def counted(array: StoredArray, *where: Any) -> Any:
         nonlocal numbers
-        found = read(*where, **options)
+        found = read(array, *where)
         numbers += found.size
         return found
 
     found = regard.open(tmp_path / "long.regard")[0].matrix
-    monkeypatch.setattr(arrays, "read", counted)
+    monkeypatch.setattr(StoredArray, "read", counted)
     torch.testing.assert_close(found[0, 3, 4000], matrix[0, 3, 4000])
     # A chunk of queries, four of keys, and the log-sum-exps of a head; not four heads of 8,192.
     assert numbers <= 5 * 1024 * 16 + 8192
@@ -137,7 +138,10 @@ def test_another_recording_at_the_same_place(tmp_path: Path) -> None:
     found = regard.open(path)
     torch.testing.assert_close(found[0].matrix[0, 0, 10], matrices[0][0, 0, 10])
     save(matrices[1], path, tokens=["t"] * 3000, overwrite=True, progress=False)
-    torch.testing.assert_close(found[0].matrix[0, 0, 2900], matrices[1][0, 0, 2900])
+    with pytest.raises(RecordingError, match=r"c/0/2/0 is not what was recorded; .*open it again"):
+        _ = found[0].matrix[0, 0, 2900]
+    again = regard.open(path)
+    torch.testing.assert_close(again[0].matrix[0, 0, 2900], matrices[1][0, 0, 2900])
 
 
 def test_layers_are_called_as_the_model_calls_them(tmp_path: Path) -> None:

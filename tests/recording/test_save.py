@@ -117,7 +117,7 @@ def test_weights_that_dropout_has_scaled_up_come_back(tmp_path: Path) -> None:
 def test_one_sequence_of_several(tmp_path: Path) -> None:
     x = torch.randn(2, 2, 30, 8)
     matrix = AttentionMatrix(x, x, pattern=padding([20, 30]))
-    with pytest.raises(ValueError, match="there are 2: choose one, as batch=0"):
+    with pytest.raises(ValueError, match="there are 2 sequences: choose one with batch=0"):
         save(matrix, tmp_path / "it.regard", tokens=tokens_of(30))
     found = save(matrix, tmp_path / "it.regard", tokens=tokens_of(30), batch=0)
     torch.testing.assert_close(found[0].matrix[0].dense(), matrix[0].dense())
@@ -170,7 +170,7 @@ def test_a_watched_encoder_decoder(tmp_path: Path) -> None:
 
 def test_tokens_must_fit(tmp_path: Path) -> None:
     x = torch.randn(1, 1, 5, 4)
-    with pytest.raises(ValueError, match="text has 4 tokens, and attention has 5 queries"):
+    with pytest.raises(ValueError, match="text has 4 tokens, but attention has 5 queries"):
         save(AttentionMatrix(x, x), tmp_path / "it.regard", tokens=tokens_of(4))
     assert not list(tmp_path.iterdir())
 

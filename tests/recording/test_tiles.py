@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard import AttentionMatrix, causal
-from regard.recording import pyramid, save
+from regard.recording import save, schema
 from tests.recording.conftest import Made, tokens_of
 
 # Stored maps are rounded to 12 bits; what is computed has the rounding of float32.
@@ -89,7 +89,7 @@ def test_each_stored_map_is_made_from_the_one_below_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int, pool: str
 ) -> None:
     # As in a text of many thousand tokens: several maps, each of several bands of rows.
-    monkeypatch.setattr(pyramid, "FINEST", 2)
+    monkeypatch.setattr(schema, "FINEST", 2)
     chance = torch.Generator().manual_seed(length)
     query, key = (torch.randn(1, 2, length, 8, generator=chance) for _ in range(2))
     matrix = AttentionMatrix(3 * query, key, pattern=causal())

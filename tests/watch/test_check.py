@@ -95,7 +95,7 @@ class TestCheck:
         for call, expected in zip(seen, written, strict=True):
             assert torch.equal(call.matrix.dense(), expected)
             assert (call.heads, call.queries, call.keys) == (4, LENGTH, LENGTH)
-            with pytest.raises(ValueError, match=r"is known by its weights alone"):
+            with pytest.raises(ValueError, match=r"has weights only, no queries and keys"):
                 _ = call.query
         seen.verify()
 

@@ -109,8 +109,8 @@ class TestKeep:
         with regard.watch(attention, keep=[Entropy()]) as seen:
             attention(inputs())
         rule = (
-            r"^call 0 \(the model\) has let its queries and keys go: watch the model with "
-            r'keep="tensors" to have them, or look at its results$'
+            r"^call 0 \(the model\) has no queries and keys: watch the model with "
+            r'keep="tensors", or use its results$'
         )
         with pytest.raises(ValueError, match=rule):
             getattr(seen[0], part)

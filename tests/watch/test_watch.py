@@ -181,7 +181,7 @@ class TestNothing:
         with pytest.raises(TypeError, match=rule), regard.watch(3):
             pass
         pipeline = SimpleNamespace(model=Attention())
-        rule = r"^model must be a torch.nn.Module, got SimpleNamespace; watch its \.model$"
+        rule = r"^model must be a torch.nn.Module, got SimpleNamespace; use its \.model$"
         with pytest.raises(TypeError, match=rule), regard.watch(pipeline):
             pass
 

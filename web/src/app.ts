@@ -3,9 +3,8 @@ import { element } from "./dom/element";
 import { fromAddress, toAddress } from "./look/address";
 import { AddressBar } from "./look/address-bar";
 import { blocksOf } from "./look/blocks";
-import { firstHead } from "./look/first-head";
 import { listenToKeys } from "./look/keyboard";
-import { Looking } from "./look/looking";
+import { PageController } from "./look/page-controller";
 import type { Scene } from "./look/scene";
 import type { State } from "./look/state";
 import { Weights } from "./look/weights";
@@ -28,19 +27,19 @@ export interface Given {
   readonly page: PageData;
   readonly maps: readonly (readonly HeadMap[])[];
   /** Why there are no maps, or "". */
-  readonly mapsTrouble: string;
+  readonly mapsError: string;
   /** The base64 under an id of the document. */
   readonly read: (id: string) => string;
 }
 
 /** Put the page together in `root`, and start. */
-export function startApp(root: HTMLElement, { page, maps, mapsTrouble, read }: Given): void {
+export function startApp(root: HTMLElement, { page, maps, mapsError, read }: Given): void {
   const blocks = blocksOf(page);
   const address = new AddressBar();
   const longest = Math.max(...page.texts.map((text) => text.pieces.length));
-  const entropy = page.measures.find((measure) => measure.id === "entropy")?.high ?? 1;
+  const first = page.first[0];
   const usual: State = {
-    place: firstHead(blocks, entropy),
+    place: { block: first?.layer ?? 0, section: first?.head ?? 0 },
     direction: "to",
     view: longest <= LINES_UP_TO ? "lines" : "text",
     token: null,
@@ -50,13 +49,19 @@ export function startApp(root: HTMLElement, { page, maps, mapsTrouble, read }: G
   };
   const restored = { ...usual, ...fromAddress(address.read(), blocks) };
 
-  const looking = new Looking(blocks, new Weights(read, page.weight_bits), restored, {
-    scene: showScene,
-    trouble: (words, state) => {
-      reading.trouble(words);
-      grid.show(state.place);
+  const controller = new PageController(
+    blocks,
+    new Weights(read, page.weight_bits),
+    page.first,
+    restored,
+    {
+      scene: showScene,
+      error: (words, state) => {
+        reading.error(words);
+        grid.show(state.place);
+      },
     },
-  });
+  );
   const theme = new ThemeChoice(() => repaint());
   const tooltip = new Tooltip();
   const help = pageHelp();
@@ -66,14 +71,14 @@ export function startApp(root: HTMLElement, { page, maps, mapsTrouble, read }: G
     () => theme.next(),
     () => help.toggle(),
   );
-  const grid = new Grid(blocks, maps, tooltip, (place) => looking.goTo(place));
-  const panel = new GridPanel(page, grid, mapsTrouble, (colouredBy) => {
-    looking.change({ colouredBy });
+  const grid = new Grid(blocks, maps, tooltip, (place) => controller.goTo(place));
+  const panel = new GridPanel(page, grid, mapsError, (colouredBy) => {
+    controller.change({ colouredBy });
   });
-  const reading = new Reading(looking, tooltip);
+  const reading = new Reading(controller, tooltip);
   const table = new KeyTable(page, (token) => goToToken(token));
   const map = new HeadMapView(maps, page.map_size, (token) => {
-    looking.change({ token, direction: "to", pinned: true, hovered: null });
+    controller.change({ token, direction: "to", pinned: true, hovered: null });
     revealSoon();
   });
 
@@ -92,7 +97,7 @@ export function startApp(root: HTMLElement, { page, maps, mapsTrouble, read }: G
 
   let colouredBy = "";
   let shown: Scene | null = null;
-  let revealing = looking.state.token !== null;
+  let revealing = controller.state.token !== null;
 
   function showScene(scene: Scene, state: State): void {
     shown = scene;
@@ -116,7 +121,7 @@ export function startApp(root: HTMLElement, { page, maps, mapsTrouble, read }: G
 
   function repaint(): void {
     header.show(theme.theme);
-    panel.show(looking.state.colouredBy, theme.dark);
+    panel.show(controller.state.colouredBy, theme.dark);
     if (shown) map.show(shown, theme.dark);
     reading.repaint();
   }
@@ -126,30 +131,30 @@ export function startApp(root: HTMLElement, { page, maps, mapsTrouble, read }: G
     if (!shown) return;
     const turned = shown.direction === "to" ? "from" : "to";
     const direction = shown.block.crosses ? turned : shown.direction;
-    looking.change({ token, direction, pinned: true, hovered: null });
+    controller.change({ token, direction, pinned: true, hovered: null });
     revealSoon();
   }
 
   listenToKeys({
     token: (step) => {
-      looking.stepToken(step);
+      controller.stepToken(step);
       revealSoon();
     },
-    layer: (step) => looking.stepLayer(step),
-    head: (step) => looking.stepHead(step),
-    mean: () => looking.toggleMean(),
-    turn: () => looking.turn(),
-    view: () => looking.setView(looking.state.view === "lines" ? "text" : "lines"),
-    letGo: () => looking.letGo(),
+    layer: (step) => controller.stepLayer(step),
+    head: (step) => controller.stepHead(step),
+    mean: () => controller.toggleMean(),
+    turn: () => controller.turn(),
+    view: () => controller.setView(controller.state.view === "lines" ? "text" : "lines"),
+    letGo: () => controller.letGo(),
     help: () => help.toggle(),
   });
   address.listen((hash) => {
     const state = { ...usual, ...fromAddress(hash, blocks) };
-    looking.change(state);
-    looking.goTo(state.place);
+    controller.change(state);
+    controller.goTo(state.place);
     revealSoon();
   });
   header.show(theme.theme);
   grid.show(restored.place);
-  void looking.start();
+  void controller.start();
 }

@@ -60,7 +60,7 @@ export function somePage(part: Partial<PageData> = {}): PageData {
     measures: {},
   } as const;
   return {
-    version: 2,
+    version: 3,
     title: "Title",
     about: "",
     texts: [{ name: "text", pieces: ["a", " b", " c"], positions: null }],
@@ -75,6 +75,7 @@ export function somePage(part: Partial<PageData> = {}): PageData {
     kept: 16,
     floor: 0,
     explanation: null,
+    first: [],
     ...part,
   };
 }

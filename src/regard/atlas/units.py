@@ -152,12 +152,31 @@ def _files(filesystem: Any, path: str) -> tuple[list[dict[str, Any]], str]:
         found, root = {path: filesystem.info(path)}, path.rpartition("/")[0]
     else:
         return [], path
-    return [found[name] for name in sorted(found) if _is_file(found[name])], root
+    listed = [found[name] for name in sorted(found) if _is_file(found[name])]
+    if path in found or "file" not in filesystem.protocol:
+        return listed, root
+    return [one for one in listed if _is_inside(one["name"], root)], root
 
 
 def _is_file(found: dict[str, Any]) -> bool:
     """Say whether something may be a file: no folder, and no pipe, which nobody may write to."""
     return found["type"] == "file" or bool(found.get("islink"))
+
+
+def _is_inside(path: str, root: str) -> bool:
+    """Say whether a file of this machine is a regular one, or will be once it is there.
+
+    Raises:
+        ValueError: it is a link, or below one, that leads out of the folder.
+    """
+    real = os.path.realpath(path)
+    if os.path.lexists(real) and not os.path.isfile(real):
+        return False
+    if os.path.commonpath([real, os.path.realpath(root)]) != os.path.realpath(root):
+        raise ValueError(
+            f"{path} is a link to {real}, which is not below {root}: pass that folder, or copy it"
+        )
+    return True
 
 
 def _units_of(filesystem: Any, root: str, file: dict[str, Any]) -> Iterator[Unit]:

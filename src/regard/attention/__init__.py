@@ -1,4 +1,4 @@
-"""Attention: one meaning, several kernels."""
+"""`attend`: one definition of attention, several backends."""
 
 from regard.attention.attend import attend, attend_with_lse, plan
 from regard.attention.plan import Plan

@@ -1,4 +1,4 @@
-"""`attend`: one meaning of attention, whichever kernel computes it."""
+"""`attend`, `attend_with_lse` and `plan`: the public functions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,33 +30,32 @@ def attend(
     positions: int | Int[Tensor, "queries"] | None = None,
     backend: str = "auto",
 ) -> Float[Tensor, "batch heads queries value_dim"]:
-    """Let queries look at keys and return what they see: softmax(scale · q·k + bias) @ value.
+    """Compute attention: softmax(scale · q·k + bias) @ value.
 
     Notation used for tensor shapes: batch sequences, heads, queries and keys along the sequence,
-    key_dim and value_dim numbers a head. Fewer key heads than query heads mean grouped queries:
-    head h looks with key head h // (heads / key_heads).
+    key_dim and value_dim features per head. Fewer key heads than query heads mean grouped queries:
+    query head h uses key head h // (heads / key_heads).
 
     Args:
         query: [batch, heads, queries, key_dim].
         key: [batch, key_heads, keys, key_dim].
         value: [batch, key_heads, keys, value_dim].
-        pattern: who may look at whom; everyone at everyone by default. A query that may look at
-            nothing gets zeros and sends no gradient.
-        bias: what order does to a score, such as `alibi(heads)`, or numbers to add to the scores.
-        scale: the factor on the scores, 1/√key_dim by default.
-        dropout: the share of the weights to drop; the caller says 0 when not training.
-        positions: where the queries stand among the keys: the position of the first one, or one
-            position for each, [queries]. By default the last query stands where the last key does,
-            which is right for self-attention with and without a cache.
-        backend: "auto", or the one to use: "reference", "fused", "blocks" or "flex". A backend that
-            is named never falls back to another.
+        pattern: which keys each query may attend to; all by default. A query with no allowed key
+            returns zeros and has no gradient.
+        bias: a score bias such as `alibi(heads)`, or a tensor that is added to the scores.
+        scale: factor on the scores, 1/√key_dim by default.
+        dropout: dropout probability of the weights; pass 0 for evaluation.
+        positions: position of the first query, or of each query, [queries]. By default the last
+            query has the position of the last key, as in self-attention with or without a cache.
+        backend: "auto", "reference", "fused", "blocks" or "flex". A named backend never falls back
+            to another.
 
     Returns:
-        [batch, heads, queries, value_dim], in the type of query.
+        [batch, heads, queries, value_dim], in the dtype of query.
 
     Raises:
-        TypeError: an argument has the wrong kind.
-        ValueError: the arguments don't fit together, or the backend can't serve them.
+        TypeError: an argument has the wrong type.
+        ValueError: the arguments don't fit together, or the backend doesn't support them.
 
     >>> import torch, regard
     >>> x = torch.randn(2, 4, 100, 16)
@@ -89,16 +88,16 @@ def attend_with_lse(
     positions: int | Int[Tensor, "queries"] | None = None,
     backend: str = "auto",
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
-    """Do what `attend` does and also return the log-sum-exp of each row of scores.
+    """Compute attention, and the log-sum-exp of each row of scores.
 
-    With it, any weight can be computed alone, exp(score − lse), and results over different keys can
-    be joined: out = Σ exp(lse_p − lse) · out_p. It is differentiable.
+    The log-sum-exp gives any single weight, exp(score − lse), and joins results over different
+    keys: out = Σ exp(lse_p − lse) · out_p. It is differentiable.
 
     Args: as for `attend`.
 
     Returns:
         The output, [batch, heads, queries, value_dim], and the log-sum-exp, [batch, heads,
-        queries], in float32 (float64 for float64 inputs); −inf where a query may look at nothing.
+        queries], in float32 (float64 for float64 inputs); −inf for a query without allowed keys.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 4, 8)
@@ -126,7 +125,7 @@ def plan(
     backend: str = "auto",
     lse: bool = False,
 ) -> Plan:
-    """Say which backend `attend` would use for these arguments, why, and how much work it is.
+    """Return the backend that `attend` would use for these arguments, the reason, and the FLOPs.
 
     Args: as for `attend`; with `lse=True`, as for `attend_with_lse`.
 
@@ -141,7 +140,7 @@ def plan(
 
 
 def _overridden(function: Callable[..., Any], arguments: tuple[Any, ...], backend: str) -> Any:
-    """Leave a call to who has asked torch for it: a function mode, or a kind of tensor."""
+    """Hand a call to the torch function mode or tensor subclass that overrides it."""
     names = ("pattern", "bias", "scale", "dropout", "positions", "backend")
     options = dict(zip(names, (*arguments[3:], backend), strict=True))
     return handle_torch_function(function, arguments[:3], *arguments[:3], **options)

@@ -1,4 +1,4 @@
-"""Only the blocks that the pattern allows, each part of a fused call, joined by log-sum-exp."""
+"""Block-sparse attention: fused kernels on the allowed blocks, joined by log-sum-exp."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -12,18 +12,18 @@ from regard.patterns.layout import consecutive_layout
 
 FORWARD_BLOCK = 64
 BACKWARD_BLOCK = 192
-"""Queries to a block on the CPU. A small block wastes fewer pairs; but the backward kernel takes
-its rows 64 at a time only from 192 rows on, and 32 at a time before that."""
+"""Queries per block on the CPU. A small block wastes fewer pairs; but the backward kernel processes
+64 rows at a time only from 192 rows on, and 32 below."""
 
 GPU_BLOCK = 128
 
 
 def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
-    """Say why this backend can't serve a call, or None if it can."""
+    """Return why this backend doesn't support a call, or None if it does."""
     if inputs.dropout:
         return "its kernels have no dropout"
     if not kernels.available(inputs.query) and not writes_scores(inputs):
-        return f"PyTorch has no kernel that gives the log-sum-exp on {inputs.query.device.type}"
+        return f"PyTorch has no kernel that returns the log-sum-exp on {inputs.query.device.type}"
     return None
 
 
@@ -36,17 +36,16 @@ def run(
 
 def forward_layout(inputs: AttentionInputs) -> Layout:
     """Return the strips of the forward pass."""
-    on_gpu = inputs.query.device.type != "cpu"
-    return _layout(inputs, GPU_BLOCK if on_gpu else FORWARD_BLOCK)
+    return _layout(inputs, FORWARD_BLOCK)
 
 
 def backward_layout(inputs: AttentionInputs) -> Layout:
     """Return the strips of the backward pass."""
-    on_gpu = inputs.query.device.type != "cpu"
-    return _layout(inputs, GPU_BLOCK if on_gpu else BACKWARD_BLOCK)
+    return _layout(inputs, BACKWARD_BLOCK)
 
 
-def _layout(inputs: AttentionInputs, block: int) -> Layout:
+def _layout(inputs: AttentionInputs, cpu_block: int) -> Layout:
+    block = cpu_block if inputs.query.device.type == "cpu" else GPU_BLOCK
     pattern, first = inputs.pattern, inputs.first_position
     if first is None:
         if block not in inputs.layouts:

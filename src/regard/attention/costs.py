@@ -1,8 +1,7 @@
-"""What a call costs on the CPU, estimated before it runs.
+"""Estimated cost of a call on the CPU.
 
-The figures are nanoseconds of one thread, found by timing the kernels on one machine
-(`python -m benchmarks.masks` holds the choices that follow from them against the clock). Others
-are quicker or slower, but all of it by about as much.
+Costs are nanoseconds of one thread, measured on one machine. Only their ratios matter;
+`python -m benchmarks.masks` compares the resulting choices with measured times.
 """
 
 import torch
@@ -17,36 +16,36 @@ from regard.patterns.pattern import Everyone
 from regard.patterns.strips import WRITTEN_PAIRS
 
 CALL = 0.8e6
-"""A strip: its rows and mask prepared, one call of a kernel, what it returns joined."""
+"""A strip: prepare rows and mask, call one kernel, join its result."""
 
 _PAIR, _NUMBER = 1.4, 0.02
-"""A pair of one head, and each number of its query, key and value."""
+"""A pair of one head, and each feature of its query, key and value."""
 
 _GATHERED = 2.2
-"""A number of a key or value that is copied, because it doesn't lie where the kernel reads it."""
+"""A gathered feature of a key or value."""
 
 _MASKED, _TESTED = 1.5, 15.0
-"""A pair whose mask is written down already, and one of which the pattern is asked."""
+"""A pair whose mask is a tensor, and a pair whose mask the pattern computes."""
 
 _BIASED = 6.0
-"""A pair of one head whose bias is worked out."""
+"""A pair of one head with a bias."""
 
 _LAYOUT, _LOOKED_AT = 4e6, 8.0
-"""A pattern cut into blocks, and each pair of a mask or graph that is looked at for that."""
+"""A layout, and each pair of a mask or graph that it reads."""
 
 
 def of_all_pairs(inputs: AttentionInputs) -> float:
-    """Return what it costs to compute all pairs under a dense mask, in nanoseconds."""
+    """Return the cost of all pairs under a dense mask, in nanoseconds."""
     pairs = inputs.num_queries * inputs.num_keys
     sequences = 0 if isinstance(inputs.pattern, Everyone) else inputs.pattern.batch_size or 1
     return pairs * (inputs.batch * _per_pair(inputs) + sequences * _MASKED) / _threads()
 
 
 def of_blocks_at_least(inputs: AttentionInputs) -> float:
-    """Return what a pattern in blocks costs at least, before it is cut into them.
+    """Return a lower bound of `of_blocks` that needs no layout.
 
-    That alone may take longer than all pairs: of a graph with many edges, whose keys are copied one
-    by one, or of a mask that is new in every step.
+    It may exceed the cost of all pairs: for a graph with many edges, whose keys are gathered, or
+    for a mask that changes in every step.
     """
     cost = _of_layout(inputs)
     for leaf in inputs.pattern.leaves():
@@ -59,10 +58,10 @@ def of_blocks_at_least(inputs: AttentionInputs) -> float:
 
 
 def _of_layout(inputs: AttentionInputs) -> float:
-    """Return what it costs to cut a pattern into blocks; of most, that is kept for later calls."""
+    """Return the cost of a layout; 0 for patterns whose layout is cached."""
     leaves = list(inputs.pattern.leaves())
     if inputs.num_queries <= FEW:
-        # A step of a text that is being generated: the next one has a key more.
+        # Generation: the next step has one key more, so the layout is not reused.
         return _LAYOUT
     if inputs.first_position is not None and all(map(compares_by_value, leaves)):
         return 0.0
@@ -71,7 +70,7 @@ def _of_layout(inputs: AttentionInputs) -> float:
 
 
 def of_blocks(inputs: AttentionInputs, layout: Layout) -> float:
-    """Return what it costs to compute the strips of a layout, in nanoseconds."""
+    """Return the cost of the strips of a layout, in nanoseconds."""
     computed, overhead = 0.0, _of_layout(inputs)
     for strip in layout.unwritten:
         sequences = inputs.batch if strip.batch is None else 1
@@ -90,7 +89,7 @@ def of_blocks(inputs: AttentionInputs, layout: Layout) -> float:
 
 
 def _per_pair(inputs: AttentionInputs) -> float:
-    """Return what the pair of a query and a key costs in all heads of one sequence."""
+    """Return the cost of a query–key pair in all heads of one sequence."""
     per_head = _PAIR + _NUMBER * _width(inputs)
     heads = inputs.bias.num_heads or 1 if inputs.bias is not None else 0
     share = (inputs.bias.batch_size or 1) / inputs.batch if inputs.bias is not None else 0

@@ -1,6 +1,6 @@
-"""Attention with its scores written down, for biases that no fused kernel takes.
+"""Attention with materialised scores, for biases that no fused kernel supports.
 
-The signatures are those of `kernels`, with a function of the scores in place of a mask.
+The signatures are those of `kernels`, with a function of the scores instead of a mask.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,11 +12,11 @@ from torch import Tensor
 from regard.attention.kernels import Piece
 
 Adjust = Callable[[Tensor], Tensor]
-"""Turns products into scores, −inf where a pair is not allowed."""
+"""Map products to scores, −inf where a pair is masked."""
 
 
 def forward(piece: Piece, adjust: Adjust) -> tuple[Tensor, Tensor]:
-    """Return output and log-sum-exp of a piece, as `kernels.forward` does."""
+    """Return output and log-sum-exp of a piece, like `kernels.forward`."""
     scores = _scores(piece.query, piece.key, piece.scale, adjust)
     lse = scores.logsumexp(dim=-1, keepdim=True)
     weights = torch.exp(scores - lse.masked_fill(lse == -torch.inf, 0.0))
@@ -31,11 +31,11 @@ def backward(
     lse: Float[Tensor, "rectangles heads queries 1"],
     learned: Sequence[Tensor],
 ) -> tuple[Tensor, ...]:
-    """Return the gradients of query, key and value, and of the tensors that `adjust` learns.
+    """Return the gradients of query, key and value, and of the `learned` tensors of `adjust`.
 
     With w = exp(score − lse), the gradient of a score is w · (grad · value − rowsum), where rowsum
-    is that of grad · output. It is also the plain derivative of Σ w · (grad · value − rowsum) with
-    lse and rowsum held fixed, so autograd carries it on through whatever `adjust` does.
+    is that of grad · output. That is also the derivative of Σ w · (grad · value − rowsum) with lse
+    and rowsum constant, so autograd differentiates that sum through `adjust`.
     """
     grad, output = grad.to(lse.dtype), output.to(lse.dtype)
     rowsum = (grad * output).sum(dim=-1, keepdim=True)

@@ -15,11 +15,11 @@ from regard.patterns.layout_cache import cached
 from regard.patterns.neighbours import Neighbours
 
 BLOCK = 128
-"""Rows and columns of a block, as FlexAttention's kernels expect them."""
+"""Block size of FlexAttention's kernels."""
 
 
 def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
-    """Say why this backend can't serve a call, or None if it can."""
+    """Return why this backend doesn't support a call, or None if it does."""
     tensors = (inputs.query, inputs.key, inputs.value)
     trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     on_cpu = inputs.query.device.type == "cpu"
@@ -27,16 +27,16 @@ def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
         return "FlexAttention has no dropout"
     if on_cpu and (trains or inputs.trains_bias):
         return (
-            "on the CPU FlexAttention serves inference only: PyTorch has no backward for it there; "
-            'wrap the call in torch.no_grad() or choose backend="blocks"'
+            "FlexAttention has no backward on the CPU; "
+            'call it under torch.no_grad() or choose backend="blocks"'
         )
     if on_cpu and lse:
         return (
-            "on the CPU FlexAttention returns no log-sum-exp; "
+            "FlexAttention returns no log-sum-exp on the CPU; "
             'choose backend="blocks" or backend="fused"'
         )
     if inputs.query.dtype == torch.float64 and not on_cpu:
-        return "FlexAttention's GPU kernels have no float64"
+        return "FlexAttention's GPU kernels don't support float64"
     if any(isinstance(leaf, Neighbours) for leaf in inputs.pattern.leaves()):
         return 'FlexAttention can\'t search an edge list; choose backend="blocks"'
     return None
@@ -47,8 +47,8 @@ def run(
 ) -> tuple[
     Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"] | None
 ]:
-    """Return the output of attention, and the log-sum-exp of each row if it is asked for."""
-    # Every pattern compiles anew. Past PyTorch's own limit of 8 it would refuse to.
+    """Return the output of attention, and the log-sum-exp of each row if `lse`."""
+    # Every pattern recompiles; PyTorch's default limit is 8.
     with torch._dynamo.config.patch(recompile_limit=1024):  # pyright: ignore[reportPrivateUsage]
         found = _compiled()(
             inputs.query,
@@ -73,7 +73,7 @@ def _compiled() -> Callable[..., Any]:
 def block_mask(inputs: AttentionInputs) -> Any:
     """Return the pattern as FlexAttention's BlockMask, or None if it allows every pair.
 
-    The blocks are found by `cover`; only those that it leaves open are tested pair by pair.
+    `cover` classifies the blocks; only the `SOME` ones are evaluated pair by pair.
     """
     if inputs.is_dense:
         return None
@@ -114,7 +114,7 @@ def _block_ends(positions: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Return how many columns are chosen in each row, and the columns, chosen ones first."""
+    """Return the number of chosen columns per row, and the columns, chosen ones first."""
     order = torch.argsort(chosen.int(), dim=-1, descending=True, stable=True)
     return chosen.sum(dim=-1, dtype=torch.int32)[:, None], order.int()[:, None]
 
@@ -123,7 +123,7 @@ def _score_mod(inputs: AttentionInputs) -> Callable[..., Tensor] | None:
     bias = inputs.bias
     if bias is None:
         return None
-    # A tensor of its own: the compiler stumbles over one that the mask reads too.
+    # Inductor fails if score_mod and mask_mod read the same tensor.
     here = inputs.query_positions.to(inputs.query.device).clone()
 
     def score_mod(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""PyTorch's `scaled_dot_product_attention`, for patterns that fill the matrix."""
+"""PyTorch's `scaled_dot_product_attention`, for dense patterns."""
 
 from dataclasses import replace
 
@@ -18,13 +18,13 @@ from regard.patterns.strips import WRITTEN_PAIRS, Strip, StripRows
 
 
 def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
-    """Say why this backend can't serve a call, or None if it can."""
+    """Return why this backend doesn't support a call, or None if it does."""
     if inputs.bias is not None and not inputs.bias.additive:
-        return f"its kernel takes only biases that are added to the scores, not {inputs.bias!r}"
+        return f"its kernel supports only additive biases, not {inputs.bias!r}"
     if lse and inputs.dropout:
-        return "its kernel gives no log-sum-exp under dropout"
+        return "its kernel returns no log-sum-exp with dropout"
     if lse and not kernels.available(inputs.query):
-        return f"its kernel gives no log-sum-exp on {inputs.query.device.type}"
+        return f"its kernel returns no log-sum-exp on {inputs.query.device.type}"
     return None
 
 
@@ -33,19 +33,19 @@ def run(
 ) -> tuple[
     Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"] | None
 ]:
-    """Return the output of attention, and the log-sum-exp of each row if it is asked for."""
+    """Return the output of attention, and the log-sum-exp of each row if `lse`."""
     causal = kernel_masks(inputs)
     if lse:
         if causal:
-            # Grouped heads are computed as more rows of one head, which the kernel's own causal
-            # mask knows nothing of: here the keys are repeated.
+            # Grouped heads are folded into the rows of one head, which breaks the kernel's causal
+            # mask: repeat the keys instead.
             key, value = (
                 x.repeat_interleave(inputs.group, dim=1) for x in (inputs.key, inputs.value)
             )
             inputs = replace(inputs, key=key, value=value)
         return attend_joined(inputs, _whole(inputs))
     step = _step(inputs)
-    # Unequal head sizes would send PyTorch to a kernel that writes the whole matrix down.
+    # With unequal head sizes PyTorch falls back to a kernel that materialises the matrix.
     query, key, value = same_head_size(inputs)
     if step is not None:
         return step(query, key, value)[..., : inputs.value.shape[-1]], None
@@ -63,15 +63,15 @@ def run(
 
 
 def kernel_masks(inputs: AttentionInputs) -> bool:
-    """Whether the kernel's own causal mask, which starts at the top left, is what is meant.
+    """Whether the kernel's causal mask, aligned to the top left, gives this pattern.
 
-    On the CPU it masks before it scales, which goes wrong unless the scale is positive.
+    The CPU kernel masks before it scales, which is wrong unless the scale is positive.
     """
     return inputs.is_square_causal and inputs.bias is None and inputs.scale > 0
 
 
 def density(inputs: AttentionInputs, lse: bool) -> float:
-    """Return the share of the pairs that is computed."""
+    """Return the share of pairs that is computed."""
     if kernel_masks(inputs):
         return (inputs.num_keys + 1) / (2 * inputs.num_keys)
     step = None if lse else _step(inputs)
@@ -83,7 +83,7 @@ def _step(inputs: AttentionInputs) -> Step | None:
 
 
 def _mask(inputs: AttentionInputs) -> Tensor | None:
-    """Return the mask as a dense tensor: boolean, or what is added to the scores."""
+    """Return the dense mask: boolean, or additive if there is a bias."""
     if inputs.is_dense and inputs.bias is None:
         return None
     allowed = None if inputs.is_dense else _allowed(inputs)
@@ -95,13 +95,13 @@ def _mask(inputs: AttentionInputs) -> Tensor | None:
         zero = torch.zeros((), dtype=inputs.query.dtype, device=inputs.query.device)
         mask = inputs.bias.adjust(zero, batch, head, query, key)
         mask = mask if allowed is None else mask.masked_fill(~allowed, -torch.inf)
-    # With fewer than four axes, PyTorch would take the kernel that writes the matrix down.
+    # With fewer than four axes PyTorch falls back to a kernel that materialises the matrix.
     mask = mask[(None,) * (4 - mask.dim())]
     return mask.expand(*mask.shape[:2], inputs.num_queries, inputs.num_keys)
 
 
 def _allowed(inputs: AttentionInputs) -> Bool[Tensor, "batch_or_1 1 queries keys"]:
-    """Return who may look at whom, from memory where that is small."""
+    """Return the dense mask of the pattern, cached if it is small."""
 
     def make() -> Tensor:
         positions = inputs.query_positions.to(inputs.query.device)

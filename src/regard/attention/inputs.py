@@ -1,4 +1,4 @@
-"""The inputs of attention, checked: every message names the argument, the rule and the value."""
+"""Validation of the inputs of attention."""
 
 import math
 from dataclasses import dataclass, field
@@ -19,20 +19,19 @@ from regard.positions.from_tensor import FromTensor
 
 @dataclass(frozen=True, eq=False)
 class AttentionInputs:
-    """What `attend` was given, with every default filled in.
+    """The checked arguments of `attend`, with all defaults filled in.
 
     Attributes:
         query: [batch, heads, queries, key_dim].
         key: [batch, key_heads, keys, key_dim]; heads is a multiple of key_heads.
         value: [batch, key_heads, keys, value_dim].
-        pattern: who may look at whom.
-        bias: what order does to a score, or None.
-        scale: the factor on the scores.
-        dropout: the share of the weights that is dropped.
-        first_position: where the first query stands among the keys if the others follow one after
-            the other, else None.
-        listed_positions: where each query stands, [queries], on the CPU, if they don't.
-        layouts: how the pattern is cut up, by the size of a block, as far as it was needed.
+        pattern: which keys each query may attend to.
+        bias: the score bias, or None.
+        scale: factor on the scores.
+        dropout: dropout probability of the weights.
+        first_position: position of the first query if the positions are consecutive, else None.
+        listed_positions: position of each query, [queries], on the CPU, otherwise.
+        layouts: layouts computed so far, by block size.
     """
 
     query: Float[Tensor, "batch heads queries key_dim"]
@@ -48,37 +47,33 @@ class AttentionInputs:
 
     @property
     def batch(self) -> int:
-        """The number of sequences."""
         return self.query.shape[0]
 
     @property
     def num_heads(self) -> int:
-        """The number of query heads."""
         return self.query.shape[1]
 
     @property
     def num_queries(self) -> int:
-        """The number of queries in a sequence."""
         return self.query.shape[2]
 
     @property
     def num_keys(self) -> int:
-        """The number of keys in a sequence."""
         return self.key.shape[2]
 
     @property
     def group(self) -> int:
-        """How many query heads share one key head."""
+        """The number of query heads per key head."""
         return self.num_heads // self.key.shape[1]
 
     @property
     def lse_dtype(self) -> torch.dtype:
-        """The type in which scores are summed up, and so the type of the log-sum-exp."""
+        """The dtype of the log-sum-exp, in which scores are accumulated."""
         return torch.float64 if self.query.dtype == torch.float64 else torch.float32
 
     @property
     def query_positions(self) -> Int[Tensor, "queries"]:
-        """Where the queries stand among the keys, on the CPU."""
+        """The position of each query, on the CPU."""
         if self.listed_positions is not None:
             return self.listed_positions
         assert self.first_position is not None
@@ -88,14 +83,14 @@ class AttentionInputs:
 
     @property
     def simple_pattern(self) -> Pattern:
-        """The pattern without the members that make no difference to this call."""
+        """The pattern without members that have no effect on this call."""
         if isinstance(self.pattern, Everyone) or not self.num_queries or not self.num_keys:
             return Everyone()
         return simplified(self.pattern, *self.query_span, self.num_keys)
 
     @property
     def query_span(self) -> tuple[int, int]:
-        """The lowest and the highest position of a query, of which there is one at least."""
+        """The lowest and the highest query position; needs at least one query."""
         if self.listed_positions is not None:
             return int(self.listed_positions.min()), int(self.listed_positions.max())
         assert self.first_position is not None
@@ -103,12 +98,12 @@ class AttentionInputs:
 
     @property
     def is_dense(self) -> bool:
-        """Whether every query may look at every key."""
+        """Whether every query may attend to every key."""
         return isinstance(self.simple_pattern, Everyone)
 
     @property
     def is_square_causal(self) -> bool:
-        """Whether queries look back only, and stand where the keys stand."""
+        """Whether the pattern is causal and queries have the positions of the keys."""
         square = self.num_queries == self.num_keys and self.first_position == 0
         return square and isinstance(self.simple_pattern, Causal)
 
@@ -121,16 +116,9 @@ class AttentionInputs:
 
 
 def simplified(pattern: Pattern, first: int, last: int, num_keys: int) -> Pattern:
-    """Return a pattern without the members that make no difference to a call.
-
-    Args:
-        pattern: the pattern.
-        first: the lowest position of a query.
-        last: the highest.
-        num_keys: number of keys.
-    """
+    """Return a pattern without members that have no effect on queries at `first` … `last`."""
     if isinstance(pattern, Causal):
-        # The usual case, told apart without tensors so that torch.compile can follow.
+        # The common case, decided without tensors so that torch.compile can trace it.
         return Everyone() if first >= num_keys - 1 else pattern
     queries = range(first, last + 1)
     name = ("simple", queries, num_keys)
@@ -138,7 +126,7 @@ def simplified(pattern: Pattern, first: int, last: int, num_keys: int) -> Patter
 
 
 def default_scale(key_dim: int) -> float:
-    """Return the factor on the scores where none is given, 1/√key_dim."""
+    """Return 1/√key_dim."""
     return 1.0 / math.sqrt(max(1, key_dim))
 
 
@@ -152,12 +140,11 @@ def checked_inputs(
     dropout: float,
     positions: int | Tensor | None,
 ) -> AttentionInputs:
-    """Check what a user handed over, and return it with every default filled in.
+    """Check the arguments of `attend` and fill in the defaults.
 
     Raises:
-        TypeError: an argument has the wrong kind.
-        ValueError: sizes, types or devices do not fit together. The message names the argument, the
-            rule and the value.
+        TypeError: an argument has the wrong type.
+        ValueError: sizes, dtypes or devices do not fit together.
     """
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -190,7 +177,7 @@ def checked_inputs(
 
 
 def autocasted(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Return tensors in the type that autocast gives them for PyTorch's own attention."""
+    """Cast tensors as autocast does for `scaled_dot_product_attention`."""
     device = tensors[0].device
     if not autocasts(device):
         return tensors
@@ -246,7 +233,7 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
 
 
 def _fit(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Say whether nothing is wrong, in a few steps: of most calls nothing is."""
+    """Return whether all checks pass: a fast path for valid calls."""
     sizes, others, third = query.shape, key.shape, value.shape
     return (
         len(sizes) == len(others) == len(third) == 4
@@ -264,13 +251,13 @@ def _fit(query: Tensor, key: Tensor, value: Tensor) -> bool:
 def _checked_positions(
     positions: int | Tensor | None, num_queries: int, num_keys: int
 ) -> tuple[int | None, Tensor | None]:
-    """Return where the first query stands, or else where each of them does."""
+    """Return the first position if positions are consecutive, else all of them."""
     if positions is None:
         return num_keys - num_queries, None
     if isinstance(positions, Tensor):
         if not is_whole(positions) or positions.shape != (num_queries,):
             raise ValueError(
-                f"positions must name one whole number per query, [{num_queries}], "
+                f"positions must be integers, one per query, [{num_queries}], "
                 f"got {positions.dtype} of shape {list(positions.shape)}"
             )
         listed = positions.detach().to("cpu", torch.long, copy=True)
@@ -290,9 +277,9 @@ def _checked_pattern(pattern: Pattern | None, batch: int, queries: range, num_ke
         return everyone()
     if isinstance(pattern, Tensor):
         instead = (
-            "numbers to add to the scores are passed as bias="
+            "pass an additive mask as bias="
             if pattern.is_floating_point()
-            else "pass regard.patterns.from_mask(mask), where True means may look"
+            else "pass regard.patterns.from_mask(mask), where True means may attend"
         )
         raise TypeError(
             "pattern must be a Pattern such as causal() or window(before=128), got a tensor of "
@@ -327,17 +314,17 @@ def _checked_bias(
             f"[batch or 1, heads or 1, queries, keys], got {type(bias).__name__}"
         )
     for what, mine, theirs in (
-        ("sequences", bias.batch_size, batch),
-        ("heads", bias.num_heads, num_heads),
+        ("batch size", bias.batch_size, batch),
+        ("number of heads", bias.num_heads, num_heads),
     ):
         if mine is not None and mine != theirs:
-            raise ValueError(f"bias must be for {theirs} {what} as query is, got one for {mine}")
+            raise ValueError(f"bias must have the {what} of query ({theirs}), got {mine}")
     if isinstance(bias, FromTensor):
         bias.check(queries, num_keys)
     for tensor in bias.tensors:
         if tensor.device != query.device:
             raise ValueError(
-                f"bias must lie on the device of query ({query.device}), got {tensor.device}"
+                f"bias must be on the device of query ({query.device}), got {tensor.device}"
             )
     return bias
 
@@ -346,7 +333,7 @@ def _given_bias(bias: Tensor, first_position: int | None, num_queries: int, num_
     if not bias.is_floating_point():
         raise ValueError(
             f"bias must be a floating-point tensor, got {bias.dtype}; "
-            "for a mask of who may look at whom, pass pattern=regard.patterns.from_mask(mask)"
+            "pass a boolean mask as pattern=regard.patterns.from_mask(mask)"
         )
     if bias.dim() != 4 or bias.shape[2:] != (num_queries, num_keys):
         raise ValueError(
@@ -355,7 +342,7 @@ def _given_bias(bias: Tensor, first_position: int | None, num_queries: int, num_
         )
     if first_position is None:
         raise ValueError(
-            "bias can be a tensor only if the queries stand one after the other; "
-            "otherwise pass regard.positions.from_tensor(values), which is looked up by position"
+            "a bias tensor needs consecutive query positions; "
+            "pass regard.positions.from_tensor(values), which is indexed by position"
         )
     return from_tensor(bias, first_query=first_position)

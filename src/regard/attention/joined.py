@@ -1,9 +1,7 @@
-"""Attention computed piece by piece, the partial results joined by their log-sum-exp.
+"""Attention over parts of the keys, joined by log-sum-exp.
 
-A row of attention over keys in several parts is the mean of the parts' outputs, weighted by how
-much of the row's mass each part holds: out = Σ exp(lse_p − lse) · out_p, lse = log Σ exp(lse_p).
-For the gradient nothing needs joining: each part's backward is given the output and the lse of the
-whole row, and the parts' gradients add up.
+Forward: out = Σ exp(lse_p − lse) · out_p with lse = log Σ exp(lse_p). Backward: each part's kernel
+gets the output and lse of the whole row, and the gradients of the parts are summed.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,12 +22,12 @@ from regard.patterns import Layout
 
 @dataclass(frozen=True)
 class Layouts:
-    """How a call is cut up.
+    """The layouts of a call.
 
     Attributes:
-        forward: the strips of the forward pass.
-        backward: makes the strips of the backward pass, which may be cut otherwise.
-        causal: the one strip is a square that looks back only, which the kernel does by itself.
+        forward: layout of the forward pass.
+        backward: makes the layout of the backward pass, whose blocks may differ.
+        causal: whether the layout is one square strip, masked by the kernel's causal mask.
     """
 
     forward: Layout
@@ -48,10 +46,7 @@ def attend_joined(
 
 
 def same_head_size(inputs: AttentionInputs) -> tuple[Tensor, Tensor, Tensor]:
-    """Return query, key and value with zeros appended until they have the one size kernels want.
-
-    Zeros change neither scores nor values.
-    """
+    """Zero-pad query, key and value to one head size, as the kernels need."""
     query, key, value = inputs.query, inputs.key, inputs.value
     missing = value.shape[-1] - key.shape[-1]
     if missing > 0:
@@ -74,7 +69,7 @@ class _Joined(torch.autograd.Function):
         *bias: Tensor,
     ) -> tuple[Tensor, Tensor]:
         layout = work.forward
-        # Parts are joined in the type of the sums: half precision would round at every join.
+        # Join parts in the dtype of the sums: half precision would round at every join.
         joins = any(not strip.fresh for strip in layout.strips)
         output = _empty(query, inputs.lse_dtype if joins else query.dtype)
         lse = _empty(query[..., :1], inputs.lse_dtype)
@@ -96,7 +91,7 @@ class _Joined(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.inputs, ctx.work = inputs[:2]
-        # The bias is saved so that PyTorch notices if it has changed by the backward pass.
+        # Save the bias so that autograd notices if it was modified before the backward pass.
         ctx.save_for_backward(*inputs[2:5], *output, *inputs[5:])
         ctx.set_materialize_grads(False)
 
@@ -120,7 +115,7 @@ class _Joined(torch.autograd.Function):
         value: Tensor,
         *bias: Tensor,
     ) -> tuple[tuple[Tensor, ...], tuple[int, int]]:
-        """Compute the entries of an axis that `torch.vmap` maps over as further sequences."""
+        """Fold the mapped axis into the batch."""
         query, key, value = _mapped(info, inputs, (query, key, value), in_dims[2:], bias)
         more = replace(inputs, query=query, key=key, value=value)
         found = _Joined.apply(more, work, query, key, value, *bias)
@@ -128,7 +123,7 @@ class _Joined(torch.autograd.Function):
 
 
 class _Gradient(torch.autograd.Function):
-    """The gradient of a joined call, which has no gradient of its own."""
+    """The gradient of `_Joined`, which is not differentiable again."""
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -148,8 +143,8 @@ class _Gradient(torch.autograd.Function):
         lse = lse[..., None]
         grad = torch.zeros_like(output) if grad is None else _readable(grad)
         if grad_lse is not None:
-            # The kernel subtracts rowsum(grad · output) from each weight's gradient, which is where
-            # the gradient of the lse belongs: one more column, 1 · (−grad_lse), brings it in.
+            # The kernel subtracts rowsum(grad · output) from each weight's gradient. One more
+            # column, 1 · (−grad_lse), adds the gradient of the lse to that.
             query, key, value = (pad(x, (0, 1)) for x in (query, key, value))
             grad = pad(grad, (0, 1), value=1.0)
             column = torch.where(lse > -torch.inf, -grad_lse[..., None], 0.0)
@@ -178,13 +173,13 @@ class _Gradient(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Keep nothing."""
+        """Save nothing."""
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
         raise NotImplementedError(
-            "PyTorch's fused kernels have no second derivatives, so attention has none on them: "
-            'call attend(..., backend="reference"), which writes all scores down'
+            "PyTorch's fused kernels have no second derivatives: "
+            'call attend(..., backend="reference"), which materialises all scores'
         )
 
     @staticmethod
@@ -196,7 +191,7 @@ class _Gradient(torch.autograd.Function):
         needed: tuple[bool, ...],
         *given: Tensor | None,
     ) -> tuple[tuple[Tensor | None, ...], tuple[int | None, ...]]:
-        """Compute the entries of an axis that `torch.vmap` maps over as further sequences."""
+        """Fold the mapped axis into the batch."""
         parts, bias = given[:7], given[7:]
         query, key, value, *others = _mapped(info, inputs, parts, in_dims[3:], bias)
         if any(needed[3:]):
@@ -214,23 +209,23 @@ def _mapped(
     axes: Sequence[int | None],
     bias: Sequence[Tensor | None],
 ) -> list[Any]:
-    """Return tensors of which `torch.vmap` maps over an axis, with that axis as part of the batch.
+    """Fold the axis that `torch.vmap` maps over into the batch.
 
     Args:
-        info: what `torch.vmap` tells.
-        inputs: the inputs, of the size that one entry of the axis has.
-        tensors: [batch, ...] and the axis.
-        axes: where the axis is in each; None where all entries have the same.
-        bias: what the bias reads.
+        info: vmap's info.
+        inputs: the inputs of one entry of the mapped axis.
+        tensors: [batch, ...] with the mapped axis.
+        axes: index of the mapped axis in each; None where it has none.
+        bias: tensors of the bias.
 
     Raises:
-        ValueError: the pattern or the bias has entries for each sequence, or the axis.
+        ValueError: the pattern or bias has a batch axis, or the bias is mapped.
     """
     alone = inputs.pattern.batch_size or (inputs.bias is not None and inputs.bias.batch_size)
     if alone or any(axis is not None for axis in axes[len(axes) - len(bias) :] if bias):
         raise ValueError(
-            "torch.vmap can't map over attention whose pattern or bias has a batch axis, or over "
-            "its bias: call attend once, with the mapped axis as part of batch"
+            "torch.vmap supports neither a pattern or bias with a batch axis nor a mapped bias: "
+            "fold the mapped axis into the batch and call attend once"
         )
     count = info.batch_size
     found: list[Tensor | None] = []
@@ -243,12 +238,12 @@ def _mapped(
 
 
 def _readable(x: Tensor) -> Tensor:
-    """Return x so that the numbers of a row lie side by side, which kernels take for granted."""
+    """Return x with a contiguous last axis, which the kernels assume."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _empty(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return memory for x's shape, [batch, heads, sequence, dim], a row's heads side by side."""
+    """Return an empty tensor of x's shape, in memory [batch, sequence, heads, dim]."""
     batch, heads, length, dim = x.shape
     return x.new_empty(batch, length, heads, dim, dtype=dtype).transpose(1, 2)
 
@@ -258,5 +253,5 @@ def _share(part_lse: Tensor, lse: Tensor) -> Tensor:
 
 
 def _finite(lse: Tensor) -> Tensor:
-    """Return the lse with 0 for rows that may look at nothing, whose weights are 0 all the same."""
+    """Replace −inf, the lse of fully masked rows, by 0; their weights stay 0."""
     return lse.masked_fill(lse == -torch.inf, 0.0)

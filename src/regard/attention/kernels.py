@@ -1,8 +1,8 @@
 """PyTorch's fused kernels with their log-sum-exp, forward and backward.
 
-`scaled_dot_product_attention` computes the log-sum-exp of each row and keeps it for itself. The
-operators below it hand it over, and their backward takes any output and log-sum-exp: given those of
-*all* keys, it yields the gradient of a part of the keys.
+`scaled_dot_product_attention` doesn't return the log-sum-exp; the operators below it do. Their
+backward takes any output and log-sum-exp: given those of *all* keys, it returns the gradient of a
+part of the keys.
 """
 
 from typing import NamedTuple
@@ -16,10 +16,9 @@ _aten = torch.ops.aten
 
 
 class Piece(NamedTuple):
-    """What a kernel reads: queries against keys, all of one head size.
+    """The arguments of a kernel, all of one head size.
 
-    `mask` is added to the scores and broadcasts over rectangles and heads; `causal` is for square
-    pieces only.
+    `mask` is additive and broadcasts over rectangles and heads; `causal` needs square pieces.
     """
 
     query: Float[Tensor, "rectangles heads queries dim"]
@@ -31,7 +30,7 @@ class Piece(NamedTuple):
 
 
 def available(tensor: Tensor) -> bool:
-    """Whether there is a kernel for this kind of tensor."""
+    """Whether there is a kernel for this device."""
     return tensor.device.type in ("cpu", "cuda")
 
 
@@ -55,8 +54,8 @@ def forward(piece: Piece) -> tuple[Tensor, Tensor]:
     lse = lse[..., None]
     if mask is None:
         return output, lse
-    # What a kernel says of a row whose keys are all masked is its own affair. The CPU's says 0, so
-    # where no row has 0 there is none, and the mask need not be searched.
+    # Kernels differ in the lse of fully masked rows. The CPU's is 0, so if no row has 0 there is no
+    # such row, and the mask need not be searched.
     if query.device.type == "cpu" and not bool((lse == 0.0).any()):
         return output, lse
     empty = mask.amax(dim=-1, keepdim=True) == -torch.inf
@@ -86,7 +85,7 @@ def backward(
 
 
 def _aligned(piece: Piece) -> Tensor | None:
-    """Return the mask in the shape, type and alignment that the CUDA kernel asks for."""
+    """Return the mask in the shape, dtype and alignment that the CUDA kernel needs."""
     if piece.mask is None:
         return None
     num_keys = piece.key.shape[2]

@@ -1,4 +1,4 @@
-"""Exact exponentials from the first call on."""
+"""A workaround for MKL's inexact first exponential."""
 
 from functools import cache
 
@@ -7,11 +7,11 @@ import torch
 
 @cache
 def warm_up_mkl() -> None:
-    """See to it that PyTorch's exponential and logarithm are exact on the CPU.
+    """Make PyTorch's exponential and logarithm exact on the CPU.
 
-    The MKL that PyTorch 2.x brings along chooses a kernel for a function when it is called first.
-    Where several threads make that first call at once, some may get a kernel with half of the
-    digits, without a word (pytorch/pytorch#188792). A call with one number comes alone.
+    The MKL of PyTorch 2.x chooses a kernel in the first call of a function. If several threads make
+    that call at once, some may get a kernel with half the digits (pytorch/pytorch#188792). A call
+    with one number runs in one thread.
     """
     for dtype in (torch.float32, torch.float64):
         one = torch.ones(1, dtype=dtype, device="cpu")

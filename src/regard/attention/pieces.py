@@ -1,4 +1,4 @@
-"""A call cut into pieces, each a few rectangles that go through one kernel call."""
+"""Split a call into pieces: a few rectangles per kernel call."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,15 +15,14 @@ from regard.patterns.strips import Strip
 
 _BYTES_AT_ONCE = {"cpu": 16 << 20}
 _BYTES_AT_ONCE_ELSEWHERE = 512 << 20
-"""What the rectangles of one kernel call may take up. On the CPU it should stay in the cache."""
+"""Memory budget of one kernel call. On the CPU it should fit into the cache."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A piece and where it belongs: some rectangles of a strip, in one sequence of the batch.
+    """One kernel call: some rectangles of a strip, in one sequence of the batch.
 
-    Query heads that share a key head are computed as further rows of one head, so that keys are
-    never repeated.
+    Query heads that share a key head are folded into rows, so that keys are never repeated.
     """
 
     strip: Strip
@@ -43,7 +42,7 @@ class Task:
     def backward(
         self, grad: Tensor, output: Tensor, lse: Tensor, learned: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
-        """Return the gradients of query, key and value, and of what the bias learns."""
+        """Return the gradients of query, key, value and the learned bias tensors."""
         grad, output, lse = (_fold(x, self.group) for x in (grad, output, lse))
         if self.adjust is None:
             query, *others = kernels.backward(self.piece, grad, output, lse)
@@ -53,7 +52,7 @@ class Task:
 
 
 def writes_scores(inputs: AttentionInputs) -> bool:
-    """Whether the scores must be written down, because no fused kernel takes such a bias."""
+    """Whether scores must be materialised, because no fused kernel supports the bias."""
     if inputs.bias is None:
         return False
     return not inputs.bias.additive or any(tensor.requires_grad for tensor in inputs.bias.tensors)
@@ -69,7 +68,7 @@ def tasks(
     causal: bool,
     backward: bool,
 ) -> Iterator[Task]:
-    """Cut a call into tasks.
+    """Split a call into tasks.
 
     Args:
         inputs: the inputs.
@@ -77,12 +76,12 @@ def tasks(
         query: [batch, heads, queries, dim]; dim is that of the call, or more.
         key: [batch, key_heads, keys, dim].
         value: [batch, key_heads, keys, dim].
-        causal: whether the kernel is to mask by itself what lies ahead.
-        backward: whether gradients are to be computed, which take up more memory.
+        causal: whether to use the kernel's causal mask.
+        backward: whether the tasks compute gradients, which take more memory.
     """
     gathered = (s.num_rectangles * s.keys.count for s in layout.strips if s.keys.pitch is None)
     if sum(gathered) > inputs.num_keys:
-        # Gathering a row is quick if all its heads lie side by side.
+        # Gathering is faster if the heads of a row are contiguous.
         key, value = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (key, value))
     per_sequence = inputs.bias is not None and inputs.bias.batch_size is not None
     for bite in (bite for strip in layout.strips for bite in _bites(inputs, strip, backward)):
@@ -106,7 +105,7 @@ def tasks(
 
 
 def _bites(inputs: AttentionInputs, strip: Strip, backward: bool) -> Iterator[Strip]:
-    """Cut a strip so that what is allocated for each kernel call stays within a budget."""
+    """Split a strip so that each kernel call stays within the memory budget."""
     num_queries, num_keys = strip.queries.count, strip.keys.count
     width = max(inputs.key.shape[-1], inputs.value.shape[-1])
     budget = _BYTES_AT_ONCE.get(inputs.query.device.type, _BYTES_AT_ONCE_ELSEWHERE)
@@ -123,7 +122,7 @@ def _bites(inputs: AttentionInputs, strip: Strip, backward: bool) -> Iterator[St
         scores = 2 * num_keys
 
     some = max(1, budget // (per_rectangle + num_queries * (per_row + scores)))
-    # A kernel can do with one large rectangle, but what is written down for its scores can't.
+    # A fused kernel handles a large rectangle; materialised scores or masks must be split.
     rows = max(1, budget // scores) if scores else num_queries
     for first in range(0, strip.num_rectangles, some):
         for row in range(0, num_queries, rows):
@@ -133,9 +132,9 @@ def _bites(inputs: AttentionInputs, strip: Strip, backward: bool) -> Iterator[St
 def _additive_mask(
     inputs: AttentionInputs, layout: Layout, strip: Strip, batch: int
 ) -> Float[Tensor, "rectangles heads queries keys"] | None:
-    """Return what is added to the scores of a strip, −inf where a pair is not allowed.
+    """Return the additive mask of a strip: bias, and −inf where a pair is masked.
 
-    The axes of rectangles and heads have length 1 where all are alike.
+    The axes of rectangles and heads have length 1 where all are equal.
     """
     allowed = _allowed(inputs, layout, strip, batch)
     zero = torch.zeros((), dtype=inputs.lse_dtype, device=inputs.query.device)
@@ -155,7 +154,7 @@ def _additive_mask(
 
 
 def _adjust(inputs: AttentionInputs, layout: Layout, strip: Strip, batch: int) -> eager.Adjust:
-    """Return what turns the products of a strip into scores, heads folded as in its piece."""
+    """Return the function from products to scores, with heads folded as in the piece."""
     bias = inputs.bias
     assert bias is not None
     allowed = _allowed(inputs, layout, strip, batch)
@@ -180,7 +179,7 @@ def _allowed(
 def _places(
     inputs: AttentionInputs, layout: Layout, strip: Strip, batch: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return batch, head, query position and key position of the scores, to be broadcast."""
+    """Return batch, head, query position and key position of the scores, broadcastable."""
     device = inputs.query.device
     return (
         torch.tensor(batch, device=device),
@@ -191,7 +190,7 @@ def _places(
 
 
 def _same_distance(inputs: AttentionInputs, strip: Strip) -> bool:
-    """Whether a bias that depends on the distance alone is the same in every rectangle."""
+    """Whether a relative bias is the same in every rectangle."""
     assert inputs.bias is not None
     if not inputs.bias.relative or strip.queries.table is not None or strip.keys.table is not None:
         return False
@@ -200,7 +199,7 @@ def _same_distance(inputs: AttentionInputs, strip: Strip) -> bool:
 
 
 def _fold(x: Tensor, group: int) -> Tensor:
-    """Turn query heads that share a key head into rows: [r, h·group, n, d] → [r, h, group·n, d]."""
+    """Fold query heads that share a key head into rows: [r, h·group, n, d] → [r, h, group·n, d]."""
     return x if group == 1 else x.unflatten(1, (-1, group)).flatten(2, 3)
 
 

@@ -1,4 +1,4 @@
-"""Which kernel runs, and why."""
+"""The choice of a backend."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from regard.patterns.layout_cache import cached
 from regard.patterns.pattern import Everyone
 
 LARGEST_MASK = 1 << 26
-"""Numbers that a dense mask for the fused kernel may have."""
+"""Largest number of entries of a dense mask for the fused kernel."""
 
 SHORT, SPARSE = 320, 0.6
-"""On a GPU, only the allowed blocks are computed of more keys than these, and a smaller share."""
+"""On a GPU, blocks are skipped above this number of keys and up to this density."""
 
 
 class Backend(NamedTuple):
@@ -38,7 +38,7 @@ BACKENDS = {
 
 @dataclass(frozen=True)
 class Plan:
-    """Say which backend serves a call, and what that costs.
+    """The backend of a call, and its cost.
 
     Attributes:
         backend: the name of the backend.
@@ -63,19 +63,19 @@ def run(inputs: AttentionInputs, lse: bool, backend: str) -> tuple[Tensor, Tenso
     """Run a call on the backend that is planned for it."""
     name, _ = _served_by(inputs, lse, backend)
     if not inputs.num_queries or not inputs.num_keys:
-        # Nothing is looked at, and no kernel need be asked.
+        # There is nothing to compute.
         name = "reference"
     if backend == "auto" and name == "fused" and not lse and not torch.compiler.is_compiling():
         step.keep(inputs)
     if autocasts(inputs.query.device):
-        # The tensors have autocast's type by now; what is computed from them keeps its own.
+        # The tensors are cast already; intermediate results must keep their dtype.
         with torch.autocast(inputs.query.device.type, enabled=False):
             return BACKENDS[name].run(inputs, lse)
     return BACKENDS[name].run(inputs, lse)
 
 
 def planned(inputs: AttentionInputs, lse: bool, backend: str) -> Plan:
-    """Say which backend serves a call and what that costs; raises as `_served_by` does."""
+    """Return the backend of a call and its cost."""
     name, reason = _served_by(inputs, lse, backend)
     if name in ("blocks", "flex"):
         density = _density(inputs)
@@ -87,20 +87,16 @@ def planned(inputs: AttentionInputs, lse: bool, backend: str) -> Plan:
 
 
 def _served_by(inputs: AttentionInputs, lse: bool, backend: str) -> tuple[str, str]:
-    """Choose the backend for a call, or check that the named one can serve it.
-
-    Returns:
-        Its name, and why it was chosen.
+    """Choose a backend, or check the named one; return its name and the reason.
 
     Raises:
-        ValueError: there is no backend of that name, or it can't serve the call. A backend that is
-            named never falls back to another.
+        ValueError: no backend has that name, or it doesn't support the call.
     """
     check_choice("backend", backend, ("auto", *BACKENDS))
     if backend == "auto":
         name, reason = _choose(inputs, lse)
     else:
-        name, reason = backend, "it was asked for"
+        name, reason = backend, "it was requested"
     problem = BACKENDS[name].obstacle(inputs, lse)
     if problem:
         advice = '; backend="reference" can, slowly' if backend == "auto" else ""
@@ -111,37 +107,36 @@ def _served_by(inputs: AttentionInputs, lse: bool, backend: str) -> tuple[str, s
 def _choose(inputs: AttentionInputs, lse: bool) -> tuple[str, str]:
     pairs = inputs.num_queries * inputs.num_keys
     if not pairs:
-        return "reference", "there is nothing to look at"
+        return "reference", "there are no query–key pairs"
     if inputs.dropout:
         return "fused", "it is the only fused kernel with dropout"
     if inputs.bias is not None and not inputs.bias.additive:
         if _serves_on_gpu(inputs, lse):
-            return "flex", "the bias changes scores rather than adding to them"
-        return "blocks", "the bias changes scores rather than adding to them, so they are written"
+            return "flex", "the bias is not additive"
+        return "blocks", "the bias is not additive, so scores are materialised"
     masked = not fused.obstacle(inputs, lse) and not inputs.trains_bias
     if masked and not _is_plain(inputs) and costs.of_all_pairs(inputs) <= costs.CALL:
-        return "fused", "there are so few pairs that computing all of them is the quickest"
+        return "fused", "there are few pairs, and computing all of them is fastest"
     if inputs.bias is None and inputs.is_dense:
-        return "fused", "every query may look at every key"
+        return "fused", "every query may attend to every key"
     if fused.kernel_masks(inputs):
-        return "fused", "the kernel masks what lies ahead by itself"
+        return "fused", "the kernel has a causal mask"
     masked = masked and _mask_size(inputs) <= LARGEST_MASK
-    if not masked:
-        name = "flex" if _serves_on_gpu(inputs, lse) else "blocks"
-        return name, "it needs no mask as large as the matrix"
-    if _blocks_pay(inputs):
-        name = "flex" if _serves_on_gpu(inputs, lse) else "blocks"
+    if masked and not _blocks_pay(inputs):
+        return "fused", "the pattern leaves too few blocks empty for skipping them to pay"
+    name = "flex" if _serves_on_gpu(inputs, lse) else "blocks"
+    if masked:
         return name, "the pattern leaves many blocks empty, which it skips"
-    return "fused", "the pattern leaves too few blocks empty for skipping them to pay"
+    return name, "it needs no mask as large as the matrix"
 
 
 def _is_plain(inputs: AttentionInputs) -> bool:
-    """Say whether the kernel has all that it needs for a call, so that torch.compile can follow."""
+    """Return whether the fused kernel needs no mask tensor, so that torch.compile can trace it."""
     return inputs.bias is None and isinstance(inputs.pattern, Everyone | Causal)
 
 
 def _blocks_pay(inputs: AttentionInputs) -> bool:
-    """Say whether computing only the blocks that a pattern allows is quicker than all pairs."""
+    """Return whether computing only the allowed blocks is faster than computing all pairs."""
     if inputs.query.device.type != "cpu":
         return inputs.num_keys > SHORT and _density(inputs) <= SPARSE
     if inputs.first_position is None or inputs.bias is not None:

@@ -1,4 +1,4 @@
-"""The meaning of attention, in a dozen readable lines of float64: the oracle of every test."""
+"""Attention in a dozen lines of float64: the definition, and the oracle of every test."""
 
 import torch
 from jaxtyping import Float
@@ -11,7 +11,7 @@ from regard.attention.mkl_warmup import warm_up_mkl
 def run(
     inputs: AttentionInputs, lse: bool = True
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
-    """Return the output of attention and the log-sum-exp of each row, from every score at once."""
+    """Return the output of attention and the log-sum-exp of each row."""
     warm_up_mkl()
     query, key, value = inputs.query.double(), inputs.key.double(), inputs.value.double()
     key, value = (x.repeat_interleave(inputs.group, dim=1) for x in (key, value))
@@ -22,7 +22,7 @@ def run(
         scores = inputs.bias.adjust(scores, batch, head, query_position, key_position)
     allowed = inputs.pattern.test(batch, query_position, key_position) & (scores > -torch.inf)
 
-    # A row that may look at nothing keeps finite scores, so that its gradient is zero, not NaN.
+    # A fully masked row keeps finite scores, so that its gradient is zero, not NaN.
     some = allowed.any(dim=-1, keepdim=True)
     scores = scores.masked_fill(~some, 0.0).masked_fill(~allowed & some, -torch.inf)
     sums = scores.logsumexp(dim=-1).masked_fill(~some[..., 0], -torch.inf)
@@ -32,7 +32,7 @@ def run(
 
 
 def places(inputs: AttentionInputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return batch, head, query position and key position of every score, to be broadcast."""
+    """Return batch, head, query position and key position of every score, broadcastable."""
     device = inputs.query.device
     return (
         torch.arange(inputs.batch, device=device)[:, None, None, None],
@@ -43,5 +43,5 @@ def places(inputs: AttentionInputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
-    """Say why this backend can't serve a call: it always can."""
+    """Return None: this backend supports every call."""
     return None

@@ -1,4 +1,4 @@
-"""Reading and writing the rows of a strip: in place where they are regular, gathered where not."""
+"""Read and write the rows of a strip: strided views if they are regular, gathered otherwise."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -9,7 +9,7 @@ from regard.patterns.strips import StripRows
 def take(
     x: Float[Tensor, "heads sequence dim"], rows: StripRows
 ) -> Float[Tensor, "r heads count dim"]:
-    """Return the rows of each rectangle: where they are regular, a view that may overlap itself."""
+    """Return the rows of each rectangle; regular rows are a view that may overlap itself."""
     if rows.pitch is not None:
         return _view(x, rows)
     index = rows.index().to(x.device)
@@ -22,7 +22,7 @@ def put(
     rows: StripRows,
     values: Float[Tensor, "r heads count dim"],
 ) -> None:
-    """Write the rows of each rectangle; no row may stand in two of them."""
+    """Write the rows of each rectangle; no row may be in two of them."""
     if rows.pitch is not None:
         _view(x, rows).copy_(values)
     else:
@@ -35,12 +35,9 @@ def add(
     rows: StripRows,
     values: Float[Tensor, "r heads count dim"],
 ) -> None:
-    """Add to the rows of each rectangle; a row may stand in several of them.
+    """Add to the rows of each rectangle; a row may be in several of them.
 
-    Args:
-        x: added to; in memory it lies as [sequence, heads, dim].
-        rows: the rows.
-        values: what is added.
+    In memory, x must be [sequence, heads, dim].
     """
     width = _disjoint_width(rows)
     if width is not None:
@@ -66,7 +63,7 @@ def _view(x: Tensor, rows: StripRows) -> Tensor:
 
 
 def _disjoint_width(rows: StripRows) -> int | None:
-    """Return how many rows of each rectangle can be written at once with none of them met twice."""
+    """Return how many rows of each rectangle can be written at once without overlap."""
     if rows.pitch is None:
         return None
     num_rectangles = len(rows.start)

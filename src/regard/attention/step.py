@@ -1,7 +1,7 @@
-"""A step of a text that is being generated, as a call that is prepared once for all layers.
+"""A generation step, prepared once for all layers.
 
-The kernel has so little to do for one query that a look at the arguments would take as long. What
-follows from their shapes and from the pattern alone is therefore kept with the pattern.
+For one query, checking the arguments would take as long as the kernel. So what depends on their
+shapes and the pattern alone is cached with the pattern.
 """
 
 from typing import Any, NamedTuple
@@ -22,9 +22,9 @@ class Step(NamedTuple):
     """A call for a few queries.
 
     Attributes:
-        keys: those that any of them may look at, and perhaps some between them.
-        mask: which of these each of them may look at; None if all may.
-        scale: the factor on the scores.
+        keys: the keys that any query may attend to, and perhaps some between them.
+        mask: which of these each query may attend to; None if all.
+        scale: factor on the scores.
         grouped: whether query heads share key heads.
     """
 
@@ -55,14 +55,13 @@ class Step(NamedTuple):
 
     @property
     def num_keys(self) -> int:
-        """The number of keys that are read."""
         if isinstance(self.keys, slice):
             return self.keys.stop - self.keys.start
         return len(self.keys)
 
 
 def prepared(inputs: AttentionInputs) -> Step | None:
-    """Return a call as a step, or None if it is none: one with a bias, or with many queries."""
+    """Return a call as a step, or None if it has a bias or many queries."""
     first, plain = inputs.first_position, isinstance(inputs.pattern, Everyone | Causal)
     if first is None or plain or inputs.bias is not None or inputs.num_queries > FEW:
         return None
@@ -72,7 +71,7 @@ def prepared(inputs: AttentionInputs) -> Step | None:
 
 
 def keep(inputs: AttentionInputs) -> None:
-    """Let later calls like this one find it by `known`, if it is a step over all keys so far."""
+    """Cache the step of this call for `known`, if its queries are the last positions."""
     last = inputs.first_position == inputs.num_keys - inputs.num_queries
     if not last or inputs.dropout or inputs.key.shape[-1] != inputs.value.shape[-1]:
         return
@@ -84,14 +83,14 @@ def keep(inputs: AttentionInputs) -> None:
 
 
 def _name(query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> tuple[Any, ...]:
-    """Return all that a step depends on, beside its pattern."""
+    """Return the cache key of a step: all that it depends on besides its pattern."""
     return "step", query.shape, key.shape, value.shape, query.dtype, query.device, scale
 
 
 def known(
     query: Tensor, key: Tensor, value: Tensor, pattern: object, scale: Any, positions: Any
 ) -> Step | None:
-    """Return the step of a call if it was prepared for an earlier one like it."""
+    """Return the cached step of a call, if any."""
     made = vars(pattern).get("_made") if isinstance(pattern, Pattern) else None
     if not made or not query.dtype == key.dtype == value.dtype:
         return None
@@ -104,7 +103,7 @@ def known(
 
 
 def _is_last(positions: object, query: Tensor, key: Tensor) -> bool:
-    """Say whether the first query stands where the last query is at the last key."""
+    """Return whether `positions` puts the last query at the position of the last key."""
     if type(positions) is not int or not query.dim() == key.dim() == 4:
         return False
     return positions == key.shape[2] - query.shape[2]

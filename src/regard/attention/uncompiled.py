@@ -1,4 +1,4 @@
-"""Keeping `torch.compile` out of a function."""
+"""Exclude a function from `torch.compile`."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -11,9 +11,9 @@ Returned = TypeVar("Returned")
 
 
 def uncompiled(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-    """Keep `torch.compile` out of a function: it would trace how a pattern is laid out.
+    """Exclude a function from `torch.compile`, which would trace the layout of a pattern.
 
-    As `torch.compiler.disable`, which takes seconds to import, and is asked only inside a graph.
+    `torch.compiler.disable` takes seconds to import, so it is called only while compiling.
     """
 
     @wraps(function)

@@ -1,4 +1,4 @@
-"""One call of attention, its tokens, and a few numbers for each of its heads."""
+"""`AttentionCall`, its tokens, and measures of its heads."""
 
 from regard.calls.call import AttentionCall
 from regard.calls.check import Check

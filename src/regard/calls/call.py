@@ -1,4 +1,4 @@
-"""`AttentionCall`: one call of attention, wherever its numbers are."""
+"""`AttentionCall`: one call of attention, in memory or on disk."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.calls.check import NOT_COMPARED, Check
-from regard.matrix import AttentionMatrix
+from regard.calls.output_gradient import OutputGradient
+from regard.matrix import AttentionMatrix, EffectMatrix
+from regard.matrix.effects import Effects
 from regard.matrix.reduction import AnyReduction
 from regard.matrix.scores import Scores
 from regard.matrix.source import Source
@@ -26,30 +28,31 @@ _NUMBER = re.compile(r"(?:^|\.)(\d+)(?:\.|$)")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AttentionCall:
-    """A call of attention: of a model that was watched, of a recording, or a matrix on its own.
+    """A call of attention: of a watched model, of a recording, or a matrix on its own.
 
     Attributes:
         index: its number among the calls of its run; −1 for a matrix on its own.
-        module: the path of the module that made it.
-        kind: whether its keys are those of its own sequence, "self", or of another, "cross".
-        layer: the number of its layer; "" if its module has none.
-        group: the stack that it belongs to, where a model has several.
-        kernel: what computed it.
+        module: path of the module.
+        kind: "self" for self-attention, "cross" for cross-attention.
+        layer: number of the layer; "" if its module has none.
+        group: its stack, if the model has several.
+        kernel: name of the kernel.
         batch: number of sequences.
         heads: number of query heads.
         key_heads: number of key heads.
         queries: number of queries.
         keys: number of keys.
-        dtype: the type of its numbers.
-        pattern: who may look at whom; None if it is known by its weights alone.
-        check: how far the kernel's output is from A @ V.
-        results: what each reduction of `keep` found, if there were any.
-        problem: why nothing can be seen of it, if so.
-        heads_known: whether sequences and heads could be told apart in weights that a model wrote
-            out itself. If not, `heads` is 1 and `batch` counts both.
-        query_text: the number of the text that its queries are from.
-        key_text: the number of the text that its keys are from.
-        view: its matrix, not computed; None if nothing of it was kept.
+        dtype: dtype of its tensors.
+        pattern: which keys each query may attend to; None if only weights are known.
+        check: difference between the kernel's output and A @ V.
+        results: results of the reductions in `keep`, if any.
+        problem: why the call has no matrix, if so.
+        heads_known: whether batch and head axes of materialised weights could be told apart. If
+            not, `heads` is 1 and `batch` counts both.
+        query_text: number of the text of its queries.
+        key_text: number of the text of its keys.
+        view: its matrix, not computed; None if it was not kept.
+        gradient: gradient of its output; None if it was watched without effects.
     """
 
     index: int = -1
@@ -72,12 +75,13 @@ class AttentionCall:
     query_text: int = 0
     key_text: int = 0
     view: View | None = field(default=None, repr=False)
+    gradient: OutputGradient | None = field(default=None, repr=False)
 
     @classmethod
     def of(
         cls, matrix: AttentionMatrix, module: str = "attention", kind: Kind = "self", **more: Any
     ) -> "AttentionCall":
-        """Return a call for a matrix; `more` are further attributes."""
+        """Make a call of a matrix; `more` are further attributes."""
         view = matrix.view
         batch, heads, queries, keys = view.sizes
         more.setdefault("layer", layer_in(module))
@@ -97,7 +101,7 @@ class AttentionCall:
 
     @property
     def source(self) -> Source | None:
-        """Where its numbers come from: scores, or weights; None if nothing of it was kept."""
+        """The source of its matrix: scores or weights; None if it was not kept."""
         return None if self.view is None else self.view.source
 
     @property
@@ -106,7 +110,7 @@ class AttentionCall:
 
         Raises:
             ValueError: it was not kept, or the call was not understood.
-            Overwritten: the model has written over its queries or keys since.
+            Overwritten: its queries or keys were modified in place since.
         """
         if self.view is None:
             raise self._missing()
@@ -114,17 +118,56 @@ class AttentionCall:
         return AttentionMatrix.of(self.view)
 
     @property
+    def effects(self) -> EffectMatrix:
+        """What each look does to the target whose `backward` was called, not computed.
+
+        Raises:
+            ValueError: the model was watched without `effects=True`, no gradient has come, or the
+                call was not understood.
+            Overwritten: the model has written over its queries, keys or values since.
+        """
+        gradient = self.checked_gradient
+        if gradient.total is None:
+            raise ValueError(
+                f"no gradient has come to {self}: call target.backward() on a number that depends "
+                "on it"
+            )
+        assert self.view is not None
+        self._check()
+        source = Effects(
+            self.view.source, gradient.value, gradient.total, overwritten=gradient.overwritten
+        )
+        return EffectMatrix.of(replace(self.view, source=source))
+
+    @property
+    def checked_gradient(self) -> OutputGradient:
+        """The gradient with respect to its output.
+
+        Raises:
+            ValueError: the model was watched without `effects=True`, or the call can have none.
+        """
+        if self.view is None:
+            raise self._missing()
+        if self.gradient is None:
+            raise ValueError(f"{self} has no effects: watch the model with effects=True")
+        if self.gradient.problem:
+            raise ValueError(f"{self} has no effects: {self.gradient.problem}")
+        if self.check.passed is False:
+            raise ValueError(f"{self} has no effects: its output is not A @ V ({self.check})")
+        return self.gradient
+
+    @property
     def scores(self) -> Scores:
-        """Queries and keys, and all else that the matrix is made of.
+        """The queries, keys, pattern and bias of the matrix.
 
         Raises:
             ValueError: they were not kept, or the call was not understood.
-            Overwritten: the model has written over them since.
+            Overwritten: they were modified in place since.
         """
         if not isinstance(self.source, Scores):
             raise self._missing()
         if self.view is not None and self.view.sizes != self.source.shape:
-            raise ValueError(f"{self} is a part of a matrix: take queries and keys of the whole")
+            raise ValueError(f"{self} is a slice of a matrix: use queries and keys of the whole")
         self._check()
         return self.source
 
@@ -147,21 +190,21 @@ class AttentionCall:
         """
         value = self.scores.value
         if value is None:
-            raise ValueError(f"{self} has let its values go: watch the model with values=True")
+            raise ValueError(f"{self} has no values: watch the model with values=True")
         return value
 
     def summarized(self, reductions: Sequence[AnyReduction]) -> "AttentionCall":
-        """Return the call with the results of reductions instead of what they were computed of."""
+        """Return the call with the results of reductions instead of its tensors."""
         with torch.autocast(self.matrix.device.type, enabled=False):
             results = self.matrix.summarize(*reductions, progress=False)
         return replace(self, results=results, view=None)
 
     def failed(self, problem: str) -> "AttentionCall":
-        """Return the call without its numbers, because of a problem."""
+        """Return the call without its tensors, with a problem."""
         return replace(self, problem=problem, results=(), view=None)
 
     def _check(self) -> None:
-        """Raise Overwritten if a tensor was modified in place, with the name of the call."""
+        """Raise Overwritten if a tensor was modified in place."""
         assert self.source is not None
         try:
             self.source.check()
@@ -173,15 +216,15 @@ class AttentionCall:
         if self.problem:
             return ValueError(f"{self} was not understood: {self.problem}")
         if self.source is not None:
-            return ValueError(f"{self} is known by its weights alone: it has no more than a matrix")
+            return ValueError(f"{self} has weights only, no queries and keys: use its matrix")
         return ValueError(
-            f"{self} has let its queries and keys go: watch the model with "
-            'keep="tensors" to have them, or look at its results'
+            f"{self} has no queries and keys: watch the model with "
+            'keep="tensors", or use its results'
         )
 
     @property
     def heads_as_text(self) -> str:
-        """The number of heads, and that of key heads if it is another; "?" if it is not known."""
+        """The number of heads, and of key heads if different; "?" if unknown."""
         if not self.heads_known:
             return "?"
         return str(self.heads) if self.heads == self.key_heads else f"{self.heads}/{self.key_heads}"
@@ -196,7 +239,7 @@ class AttentionCall:
 
 
 def layer_in(path: str) -> str:
-    """Return the number of the layer in the path of a module, "" if it has none.
+    """Return the layer number in the path of a module, "" if there is none.
 
     >>> layer_in("model.layers.5.self_attn")
     '5'
@@ -206,7 +249,7 @@ def layer_in(path: str) -> str:
 
 
 def stack_of(module: str, kind: str) -> Stack:
-    """Return which of the three stacks of an encoder–decoder a call belongs to.
+    """Return the stack of a call in an encoder–decoder.
 
     >>> stack_of("model.encoder.layers.0.self_attn", "self")
     'encoder'

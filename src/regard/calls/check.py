@@ -1,4 +1,4 @@
-"""Whether what was seen is what the kernel computed: sampled rows of A @ V against its output."""
+"""Compare sampled rows of A @ V with the kernel's output."""
 
 import math
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ from regard.matrix.source import Buffers, KeyColumns
 from regard.patterns.pattern import Everyone
 
 _ROWS = 4
-"""How many rows of each head are computed again."""
+"""Number of rows of each head that are recomputed."""
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """How far a kernel's output is from what was seen of its call.
+    """The difference between a kernel's output and A @ V.
 
     Attributes:
-        measured: the largest difference over the sampled rows, relative to the values that were
-            added up; None if nothing was compared. A tensor, so that a GPU need not be waited for.
-        tolerance: the largest that rounding explains.
-        note: what is there to say instead of a difference.
-        reason: why nothing was compared, and what to do about it.
+        measured: the largest difference over the sampled rows, relative to Σ |weight · value|; None
+            if nothing was compared. A tensor, to avoid a GPU synchronisation.
+        tolerance: the largest difference that rounding explains.
+        note: text to print instead of a difference.
+        reason: why nothing was compared, and what to do.
     """
 
     measured: Float[Tensor, ""] | None
@@ -38,18 +38,17 @@ class Check:
 
     @cached_property
     def gap(self) -> float | None:
-        """The largest relative difference; NaN if the output is NaN; None if none was measured."""
+        """The largest relative difference; NaN if the output is NaN; None if not compared."""
         return None if self.measured is None else self.measured.item()
 
     @property
     def is_nan(self) -> bool:
-        """Whether a row that was compared is NaN."""
+        """Whether a compared row is NaN."""
         return self.gap is not None and math.isnan(self.gap)
 
     @property
     def passed(self) -> bool | None:
         """Whether the two agree; None if they were not compared."""
-        # A NaN is no agreement.
         return None if self.gap is None else self.gap <= self.tolerance
 
     def __str__(self) -> str:
@@ -65,14 +64,14 @@ DROPOUT = Check(
     None, note="dropout", reason="dropout changed their outputs, call model.eval() first"
 )
 EMPTY = Check(torch.tensor(0.0), note="empty")
-"""There is nothing in the output that could differ."""
+"""The output is empty."""
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """Return how far outputs of a type may be from what they should be.
+    """Return the tolerance of outputs of a dtype.
 
-    A few roundings of the result, and what float32 loses in large scores, in which all narrower
-    types are summed up.
+    A few roundings of the result, and those of large scores in float32, in which narrower dtypes
+    are accumulated.
     """
     return 4 * torch.finfo(dtype).eps + 1e-4
 
@@ -89,10 +88,10 @@ def check_scores(
     """Compare some rows of A @ V with the kernel's output.
 
     Args:
-        source: what was understood of the call.
-        value: the values that the kernel was given.
-        output: what it returned.
-        index: the number of the call. Others have other rows compared.
+        source: the scores of the call.
+        value: the values of the call.
+        output: the kernel's output.
+        index: the number of the call, which selects the rows.
         dropout: whether there was dropout.
     """
     if dropout:
@@ -106,8 +105,7 @@ def check_scores(
         partial = [] if isinstance(source.full_pattern, Everyone) else [slice(0, num_keys)]
         columns = KeyColumns(range(num_keys), partial)
         scores = source.scores(rows, columns, Buffers(source.dtype, source.device))
-        # Where each key is as good as forbidden, kernels differ on what the row is.
-        # A NaN is compared, and found.
+        # Kernels differ on rows whose keys are all masked by large negative numbers. NaN stays.
         comparable = ~(scores.amax(dim=-1) <= torch.finfo(torch.float16).min)
         if source.sinks is None:
             weights = scores.softmax(dim=-1)
@@ -128,7 +126,7 @@ def check_weights(
     *,
     dropout: bool,
 ) -> Check:
-    """Compare some rows of A @ V with what came out; arguments as for `check_scores`."""
+    """Compare some rows of A @ V with the output; arguments as for `check_scores`."""
     if dropout:
         return DROPOUT
     if not output.numel() or not weights.shape[3]:
@@ -145,7 +143,7 @@ def _gaps(
     value: Float[Tensor, "batch key_heads keys value_dim"],
     output: Float[Tensor, "batch heads rows value_dim"],
 ) -> Float[Tensor, "batch heads rows"]:
-    """Return how far rows of A @ V are from an output, relative to the values that are added up."""
+    """Return the difference between rows of A @ V and an output, relative to Σ |weight · value|."""
     value = value.to(weights.dtype)
     batch, heads, count, num_keys = weights.shape
     grouped = weights.reshape(batch, value.shape[1], -1, num_keys)
@@ -156,7 +154,7 @@ def _gaps(
 
 
 def _sampled(num_queries: int, index: int) -> Index:
-    """Return the last row and a few others, spread out, and other ones in each call."""
+    """Return the last row and a few others, different ones in each call."""
     if num_queries <= _ROWS:
         return range(num_queries)
     others = [(index * _GOLDEN + part / (_ROWS - 1)) % 1 for part in range(_ROWS - 1)]

@@ -1,4 +1,4 @@
-"""Choose one sequence, head or call of what a user handed over."""
+"""Select one sequence, head or call."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,17 +17,16 @@ def one_sequence(
         batch: which sequence; needed if there are several.
 
     Raises:
-        TypeError: it is neither a matrix nor a call.
-        ValueError: there are several sequences and none was chosen.
-        IndexError: there is no such sequence.
+        TypeError: `what` is neither a matrix nor a call.
+        ValueError: there are several sequences and `batch` is None.
+        IndexError: `batch` is out of range.
     """
     matrix = what if isinstance(what, AttentionMatrix) else _matrix_of(what)
     if "batch" not in matrix.axes:
         return matrix
     if batch is None and matrix.shape[0] != 1:
         raise ValueError(
-            f"a picture shows one sequence and there are {matrix.shape[0]}: choose one, as batch=0 "
-            "or matrix[0]"
+            f"there are {matrix.shape[0]} sequences: choose one with batch=0 or matrix[0]"
         )
     return matrix[batch or 0]
 
@@ -38,18 +37,17 @@ def one_head(
     """Return the matrix of one head of one sequence, [queries, keys].
 
     Raises:
-        ValueError: there are several heads or sequences and none was chosen, or a head was chosen
-            of a matrix that is one.
+        ValueError: there are several heads or sequences and none is chosen, or `head` is given
+            for a matrix without heads.
     """
     matrix = one_sequence(what, batch)
     if "heads" not in matrix.axes:
         if head is not None:
-            raise ValueError(f"this matrix is of one head already, got head={head}")
+            raise ValueError(f"head must be None for a matrix of one head, got {head}")
         return matrix
     if head is None and matrix.shape[0] != 1:
         raise ValueError(
-            f"this picture shows one head and there are {matrix.shape[0]}: choose one, as head=0 "
-            "or matrix[0, 5]"
+            f"there are {matrix.shape[0]} heads: choose one with head=0 or matrix[0, 5]"
         )
     return matrix[head or 0]
 
@@ -57,7 +55,7 @@ def one_head(
 def head_or_mean(
     what: AttentionMatrix | AttentionCall, head: int | None = None, batch: int | None = None
 ) -> AttentionMatrix:
-    """Return the matrix of one head, [queries, keys], or of all of them if none was chosen."""
+    """Return the matrix of one head, [queries, keys], or of all heads if `head` is None."""
     matrix = one_sequence(what, batch)
     several = "heads" in matrix.axes and head is None and matrix.shape[0] != 1
     return matrix if several else one_head(matrix, head)
@@ -66,18 +64,17 @@ def head_or_mean(
 def _matrix_of(what: Any) -> AttentionMatrix:
     if isinstance(what, Sequence):
         raise TypeError(
-            f"this picture shows one call of attention, got {len(what)}: choose one, as seen[5]"
+            f"expected one call of attention, got {len(what)}: choose one, such as seen[5]"
         )
     return checked(what).matrix
 
 
 def checked(what: Any) -> AttentionCall:
-    """Return a call, or raise TypeError if it is none."""
+    """Return `what`, or raise TypeError if it is not a call."""
     if not isinstance(what, AttentionCall):
         raise TypeError(
-            "expected an AttentionMatrix or a call that regard.watch has seen, got "
-            f"{type(what).__name__}; AttentionMatrix.from_weights(weights) takes weights that are "
-            "written down"
+            f"expected an AttentionMatrix or an AttentionCall, got {type(what).__name__}; "
+            "make one of a tensor with AttentionMatrix.from_weights(weights)"
         )
     return what
 
@@ -85,7 +82,7 @@ def checked(what: Any) -> AttentionCall:
 def listed(
     calls: Sequence[AttentionCall | AttentionMatrix] | AttentionCall | AttentionMatrix,
 ) -> list[AttentionCall]:
-    """Return calls, one or several, as a list."""
+    """Return one or several calls as a list."""
     several = calls if isinstance(calls, Sequence) else [calls]
     return [
         AttentionCall.of(one) if isinstance(one, AttentionMatrix) else checked(one)

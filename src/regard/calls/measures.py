@@ -1,4 +1,4 @@
-"""A few numbers for each head that say at a glance what kind of head it is."""
+"""Measures of heads: entropy, distance and shares of some tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ class Measure:
     """A number for each head.
 
     Attributes:
-        name: what it is called in tables and titles.
-        unit: what it is counted in.
-        about: what it says of a head.
+        name: name in tables and titles.
+        unit: its unit.
+        about: a description.
     """
 
     name: str
@@ -32,11 +32,11 @@ class Measure:
 
 
 MEASURES = {
-    "entropy": Measure("entropy", "nats", "how widely a head looks"),
-    "distance": Measure("distance", "tokens", "how far it looks, in the mean"),
-    "first": Measure("first token", "share", "how much goes to the first token"),
-    "previous": Measure("previous token", "share", "how much goes to the token before"),
-    "itself": Measure("itself", "share", "how much goes to the token itself"),
+    "entropy": Measure("entropy", "nats", "entropy of its rows"),
+    "distance": Measure("distance", "tokens", "mean distance from query to key"),
+    "first": Measure("first token", "share", "weight on the first token"),
+    "previous": Measure("previous token", "share", "weight on the previous token"),
+    "itself": Measure("itself", "share", "weight on the token itself"),
 }
 
 
@@ -48,9 +48,8 @@ def measure(what: AttentionMatrix | AttentionCall, batch: int | None = None) -> 
         batch: which sequence, if there are several.
 
     Returns:
-        A tensor [heads] for each name; NaN where it has no meaning: distance, previous token and
-        itself where a call looks at another sequence, and what goes to tokens that aren't among the
-        keys of a part.
+        A tensor [heads] for each name; NaN if undefined: distance, previous token and itself in
+        cross-attention, and shares of tokens outside a slice of keys.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 2, 4, 8)
@@ -63,7 +62,7 @@ def measure(what: AttentionMatrix | AttentionCall, batch: int | None = None) -> 
 def measure_and(
     what: AttentionMatrix | AttentionCall, batch: int | None, *reductions: AnyReduction
 ) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
-    """Return what `measure` does, and the results of other reductions from the same pass."""
+    """Return the result of `measure`, and of other reductions from the same pass."""
     matrix = one_sequence(what, batch)
     entropy, distance, offsets, *others = matrix.summarize(
         Entropy(), Distance(), Offsets(1), *reductions, progress=False
@@ -74,7 +73,7 @@ def measure_and(
         found["first"] = offsets.first
     if isinstance(what, AttentionMatrix) or what.kind != "cross":
         found["distance"] = distance.mean
-        # What goes to keys that a part leaves out is not known.
+        # Weights of keys outside the slice are unknown.
         own = matrix.view.source.positions(matrix.view.queries).cpu()
         if bool(torch.isin(own, keys).all()):
             found["itself"] = offsets.itself

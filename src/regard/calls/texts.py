@@ -1,4 +1,4 @@
-"""Which tokens each call of attention looks from, and which at."""
+"""The query and key tokens of each call."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,15 +10,15 @@ from regard.matrix import AttentionMatrix
 from regard.matrix.index import as_tensor
 
 _SIDES: dict[Stack, tuple[int, int]] = {"encoder": (0, 0), "decoder": (1, 1), "cross": (1, 0)}
-"""Which text each stack of an encoder–decoder looks from, and which at."""
+"""The texts of queries and keys of each stack of an encoder–decoder."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text that attention looks at.
+    """A text.
 
     Attributes:
-        name: what it is called on the page.
+        name: its name on the page.
         pieces: its tokens as pieces of running text.
     """
 
@@ -28,13 +28,13 @@ class Text:
 
 @dataclass(frozen=True)
 class TextPart:
-    """The tokens of a text that a call looks from, or at: all of them, or those of a slice.
+    """The query or key tokens of a call: those of a text, or a slice of it.
 
     Attributes:
-        text: the number of the text.
-        name: what they are called on the page.
+        text: number of the text.
+        name: their name on the page.
         pieces: the tokens as pieces of running text.
-        positions: where each stands in the text.
+        positions: their positions in the text.
     """
 
     text: int
@@ -49,12 +49,12 @@ class Layer:
 
     Attributes:
         call: the call.
-        group: the stack that it belongs to, where a model has several.
-        kind: what it is called by: "layer", "call" or "matrix"; "" for the only one of a page, if
-            its module has no number.
-        name: its number in the model, or in the stack where that does not tell layers apart.
-        queries: the tokens that it looks from.
-        keys: the tokens that it looks at.
+        group: its stack, if the model has several.
+        kind: "layer", "call" or "matrix"; "" for the only one of a page, if its module has no
+            number.
+        name: its number in the model, or in the stack if layer numbers are not unique.
+        queries: its query tokens.
+        keys: its key tokens.
     """
 
     call: AttentionCall
@@ -66,7 +66,7 @@ class Layer:
 
     @property
     def title(self) -> str:
-        """What it is called in a sentence: "decoder layer 3"."""
+        """Its title, such as "decoder layer 3"."""
         own = (self.kind, self.name) if self.kind else ("attention",)
         return " ".join(word for word in (self.group, *own) if word)
 
@@ -81,14 +81,14 @@ def texts_of(tokens: Sequence[str], source: Sequence[str] | None) -> list[Text]:
 def layers_of(
     calls: Sequence[AttentionCall], texts: Sequence[Text], batch: int | None
 ) -> list[Layer]:
-    """Say of each call which tokens it looks from, and which at.
+    """Return each call with its query and key tokens.
 
     Raises:
-        ValueError: no call, or a text has another number of tokens than a call has, or calls of one
-            stack have different tokens.
+        ValueError: there is no call, the number of tokens doesn't fit, or calls of one stack have
+            different tokens.
     """
     if not calls:
-        raise ValueError("there is no call of attention to show")
+        raise ValueError("there are no calls of attention to show")
     layers: list[Layer] = []
     for call in calls:
         group, *sides = _placed(call, num_texts=len(texts))
@@ -110,7 +110,7 @@ def layers_of(
 
 
 def check_whole(layers: Sequence[Layer], texts: Sequence[Text]) -> None:
-    """Raise ValueError unless each layer looks from all tokens of a text, and at all of one."""
+    """Raise ValueError unless queries and keys of each layer are whole texts."""
     for layer in layers:
         for what, part in (("queries", layer.queries), ("keys", layer.keys)):
             if len(part.pieces) != len(texts[part.text].pieces):
@@ -122,8 +122,8 @@ def _placed(call: AttentionCall, num_texts: int) -> tuple[str, int, int]:
     if num_texts == 1:
         if call.kind == "cross":
             raise ValueError(
-                f"{call.module} looks at another text: pass its tokens as source=, those of the "
-                "text that looks as tokens"
+                f"{call.module} is cross-attention: pass the tokens of its keys as source=, "
+                "those of its queries as tokens"
             )
         return "", 0, 0
     if call.index < 0:
@@ -140,9 +140,9 @@ def _parts(
     Args:
         call: the call, for messages.
         matrix: its matrix, or a part of it.
-        texts: the tokens of the texts, or of what the matrix has of them.
-        queries: the number of the text that it looks from.
-        keys: the number of the text that it looks at.
+        texts: the tokens of the texts, or of the slice.
+        queries: number of the text of its queries.
+        keys: number of the text of its keys.
     """
     view = matrix.view
     num_queries, num_keys = view.source.shape[2:]
@@ -155,7 +155,7 @@ def _parts(
         )
     rows = view.source.positions(view.queries).tolist()
     if rows != columns and len(texts[keys].pieces) != num_keys:
-        # Tokens of a part can't be those of two.
+        # The tokens of a slice can't be both its queries and its keys.
         fits = len(rows) == len(texts[keys].pieces)
         what, size = ("keys", len(columns)) if fits else ("queries", len(rows))
         raise _misfit(call, what, texts[keys], size, matrix)
@@ -179,7 +179,7 @@ def _picked(
     positions: list[int],
     size: int,
 ) -> TextPart:
-    """Return the tokens at some positions of a text of a size, if they are named, or all are."""
+    """Return the tokens at some positions, given those tokens or the whole text."""
     text = texts[number]
     if len(text.pieces) not in (len(positions), size):
         raise _misfit(call, what, text, len(positions), matrix)
@@ -190,7 +190,7 @@ def _picked(
 
 
 def _name(text: str, positions: list[int], size: int) -> str:
-    """Return what tokens at some positions of a text are called."""
+    """Return the name of the tokens at some positions of a text."""
     if positions == list(range(size)):
         return text
     if len(positions) == 1:
@@ -207,8 +207,8 @@ def _check_alike(layers: Sequence[Layer]) -> None:
         first = firsts.setdefault(layer.group, layer)
         if (first.queries, first.keys) != (layer.queries, layer.keys):
             raise ValueError(
-                "the matrices of a page must have the same queries and keys, and number "
-                f"{number} ({layer.call.module}) has others than the first: make a page of each"
+                "the matrices of a page must have the same queries and keys, but those of number "
+                f"{number} ({layer.call.module}) differ from the first: make a page of each"
             )
 
 
@@ -219,17 +219,17 @@ def _misfit(
     hint = ""
     if matrix is not None and matrix.view.sizes[2:] != matrix.view.source.shape[2:]:
         hint = (
-            "; of a part of a matrix, pass the tokens of the whole text, or those of its queries "
-            "as tokens and those of its keys as source="
+            "; for a slice, pass the tokens of the whole text, or those of its queries as tokens "
+            "and those of its keys as source="
         )
     elif call.index < 0 and call.matrix.shape[-1] != call.matrix.shape[-2]:
-        hint = "; if it looks at another text, pass the tokens of that as source="
+        hint = "; for cross-attention, pass the tokens of the keys as source="
     elif what == "queries" and size < len(text.pieces):
         hint = (
-            "; calls of a text that was generated step by step are joined by seen.stitched(), and "
-            "the last token that was generated has not been fed to the model"
+            "; join the steps of a generated text with seen.stitched(), and leave out its last "
+            "token, which the model has not read"
         )
     return ValueError(
-        f"{text.name} has {len(text.pieces)} tokens, and {call.module} has {size} {what}: pass one "
-        f"token for each, special tokens and padding included{hint}"
+        f"{text.name} has {len(text.pieces)} tokens, but {call.module} has {size} {what}: pass one "
+        f"token for each, including special tokens and padding{hint}"
     )

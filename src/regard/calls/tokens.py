@@ -1,4 +1,4 @@
-"""Tokens as pieces of running text, whatever alphabet their tokenizer writes them in."""
+"""Tokens as pieces of running text."""
 
 import re
 from collections.abc import Sequence
@@ -9,15 +9,14 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def readable(tokens: Sequence[str]) -> list[str]:
-    r"""Return tokens as pieces that read as the text when they are joined.
+    r"""Return tokens as pieces that join to the text.
 
-    A tokenizer's vocabulary is written in one of three ways: bytes in an alphabet of their own, in
-    which a space is "Ġ" (GPT-2, Llama 3); words with "▁" for a space (SentencePiece); words, and
-    "##" before what goes on with one (BERT). Other strings are taken to be words, unless one
-    begins or ends with a space: then they are pieces already.
+    Known vocabularies: bytes as letters, with "Ġ" for a space (GPT-2, Llama 3); "▁" for a space
+    (SentencePiece); "##" before a continuation of a word (BERT). Other strings are words, unless
+    one begins or ends with a space: then they are pieces already.
 
     Args:
-        tokens: as a tokenizer has them, such as `tokenizer.convert_ids_to_tokens(ids)`.
+        tokens: the tokens, such as `tokenizer.convert_ids_to_tokens(ids)`.
 
     >>> readable(["[CLS]", "an", "apple", "##tree", ".", "[SEP]"])
     ['[CLS]', ' an', ' apple', 'tree', '.', ' [SEP]']
@@ -26,7 +25,7 @@ def readable(tokens: Sequence[str]) -> list[str]:
     """
     if isinstance(tokens, str) or not all(isinstance(token, str) for token in tokens):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
-            "tokens must be a list of strings, one for each token, such as "
+            "tokens must be a list of strings, one per token, such as "
             "tokenizer.convert_ids_to_tokens(ids)"
         )
     if any("▁" in token for token in tokens):
@@ -39,14 +38,13 @@ def readable(tokens: Sequence[str]) -> list[str]:
 
 
 def label(piece: str, width: int = 14) -> str:
-    r"""Return a piece as a label of its own: without spaces around it, visible, not too long.
+    r"""Return a piece as a label: stripped, printable and truncated.
 
     >>> label(" apple"), label("\n"), label(" "), label("Donaudampfschiff", width=8)
     ('apple', '↵', '␣', 'Donauda…')
     """
     shown = piece.strip() or piece
     shown = shown.replace("\n", "↵").replace("\t", "⇥").replace("\r", "↵") or "∅"
-    # What has no picture is shown as one that says so: control characters, halves of characters.
     shown = "".join(
         "␣" if char.isspace() else char if char.isprintable() else "\ufffd" for char in shown
     )
@@ -55,7 +53,7 @@ def label(piece: str, width: int = 14) -> str:
 
 @cache
 def _bytes_of_letters() -> dict[str, int]:
-    """Return which byte each letter of the byte alphabet stands for."""
+    """Return the byte of each letter of GPT-2's byte alphabet."""
     themselves = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in themselves]
     return {chr(byte): byte for byte in themselves} | {
@@ -64,9 +62,9 @@ def _bytes_of_letters() -> dict[str, int]:
 
 
 def _are_bytes(tokens: Sequence[str]) -> bool:
-    """Say whether tokens without a space among them are bytes: Chinese, or one word with accents.
+    """Return whether tokens without a space are bytes as letters: Chinese, or a word with accents.
 
-    Then some letter is not itself, and all that are not are parts of characters.
+    They are if their bytes are valid UTF-8 of another text.
     """
     letters = _bytes_of_letters()
     text = "".join(tokens)
@@ -82,7 +80,7 @@ def _from_bytes(token: str) -> str:
     letters = _bytes_of_letters()
     if not all(char in letters for char in token):
         return token
-    # A token may end within a character.
+    # A token may end inside a character.
     return bytes(letters[char] for char in token).decode("utf-8", errors="replace")
 
 

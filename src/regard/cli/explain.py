@@ -10,10 +10,10 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from regard.calls.tokens import label, readable
+from regard.calls.tokens import label
 from regard.cli.choosing import Chosen, chosen_token
 from regard.cli.console import one_line_errors, out, print_json, tell
-from regard.cli.head_ranking import telling_call
+from regard.cli.head_ranking import main_call
 from regard.cli.options import (
     DeviceOption,
     JsonOption,
@@ -127,13 +127,14 @@ def _in_model(
     run: Run, token: str | None, head: int
 ) -> tuple[Explanation, Chosen, Callable[..., Page]]:
     """Return an explanation, the token that it is of, and what makes a page of its row."""
-    call = telling_call(run.seen)
+    layer = run.layers_of([main_call(run.seen)])[0]
+    call = layer.call
     if not 0 <= head < call.heads:
         raise ValueError(f"there are {call.heads} heads, counted from 0, got {head}")
-    chosen = chosen_token(run, [call], token, head=head)
+    chosen = chosen_token([layer], token, head=head)
     number = chosen.number
-    asking = label(readable(run.queries_of(call))[number])
-    found = explain_call(call, run.keys_of(call)[0], number, head=head, asking=asking)
+    asking = label(layer.queries.pieces[number])
+    found = explain_call(call, layer.keys.pieces, number, head=head, asking=asking)
     # The other rows and heads are not explained.
     row = call.matrix[:1, head : head + 1, number : number + 1]
     shown = replace(call, view=row.view)

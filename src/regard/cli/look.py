@@ -7,11 +7,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from regard.calls import AttentionCall
+from regard.calls.texts import Layer
 from regard.calls.tokens import label, readable
 from regard.cli.choosing import Chosen, asked_token, chosen_token
 from regard.cli.console import one_line_errors, out, print_json, tell
-from regard.cli.head_ranking import Telling, bar, telling_heads
+from regard.cli.head_ranking import RankedHead, bar, ranked_heads
 from regard.cli.loading import Loaded
 from regard.cli.options import (
     DeviceOption,
@@ -91,24 +91,23 @@ def look(
         allow_pickle=allow_pickle,
         allow_remote_code=allow_remote_code,
     )
-    calls = _chosen(found, head)
+    layers = _chosen(found, head)
     if save_to is not None:
-        asked = None if token is None else asked_token(token, found.tokens)
+        asked = None if token is None else asked_token(token, readable(found.tokens))
         number = None if asked is None else asked.number
-        path = save(save_to, given, found, calls, loaded, layer=layer, head=head, token=number)
+        path = save(save_to, given, found, found.seen, loaded, layer=layer, head=head, token=number)
         if asked is not None and asked.why:
             tell(f"token {asked.number}: {asked.why}")
         tell(f"{path} ({path.stat().st_size / 1e3:,.0f} kB)")
         if opened:
             webbrowser.open(path.resolve().as_uri())
         return
-    looking = [call for call in calls if found.queries_of(call) is found.tokens]
-    chosen = chosen_token(found, looking, token, head=head)
-    heads = telling_heads(found, looking, chosen.number, head=head, top=top)
+    chosen = chosen_token(layers, token, head=head)
+    heads = ranked_heads(layers, chosen.number, head=head, top=top)
     if as_json:
-        print_json(_as_data(found, calls, heads, chosen))
+        print_json(_as_data(found, heads, chosen))
     else:
-        _print(found, loaded, looking, heads, chosen, top)
+        _print(found, loaded, heads, chosen, top)
 
 
 def _check_page(head: int | None, token: str | None) -> None:
@@ -121,26 +120,26 @@ def _check_page(head: int | None, token: str | None) -> None:
             )
 
 
-def _chosen(found: Run, head: int | None) -> list[AttentionCall]:
-    """Return the calls that are wanted.
+def _chosen(found: Run, head: int | None) -> list[Layer]:
+    """Return the layers that look from the tokens that are shown: of the decoder, if there is one.
 
     Raises:
-        ValueError: there is no such head, or no such layer looks from the tokens that are shown.
+        ValueError: there is no such head, or no such layer.
     """
-    looking = [call.heads for call in found.seen if found.queries_of(call) is found.tokens]
-    if not looking:
+    target = 0 if found.source is None else 1
+    layers = [one for one in found.layers_of(found.seen) if one.queries.text == target]
+    if not layers:
         raise ValueError("only the encoder has that layer, and what is shown is the decoder")
-    most = max(looking)
+    most = max(layer.call.heads for layer in layers)
     if head is not None and not 0 <= head < most:
         raise ValueError(f"there are {most} heads, counted from 0, got {head}")
-    return list(found.seen)
+    return layers
 
 
 def _print(
     found: Run,
     loaded: Loaded,
-    calls: list[AttentionCall],
-    heads: list[Telling],
+    heads: list[RankedHead],
     chosen: Chosen,
     top: int,
 ) -> None:
@@ -152,25 +151,23 @@ def _print(
     if chosen.why:
         console.print(f"Token {token}: {chosen.why}", style="dim", markup=False)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    by_index = {call.index: call for call in calls}
-    cross = any(call.kind == "cross" for call in calls)
+    cross = any(one.layer.call.kind == "cross" for one in heads)
     table.add_column("layer.head", justify="right", style="bold", no_wrap=True)
     if cross:
         table.add_column("", no_wrap=True)
     table.add_column("looks at", overflow="fold")
     for one in heads[:top]:
-        call = by_index[one.layer]
-        keys, _ = found.keys_of(call)
+        call = one.layer.call
         names = [f"{layer_number(call)}.{one.head}"]
         names += ["source" if call.kind == "cross" else "itself"] if cross else []
-        table.add_row(*names, _keys(readable(keys), one, wide=len(heads) == 1))
+        table.add_row(*names, _keys(one, wide=len(heads) == 1))
     console.print(table)
     if len(heads) > top:
         console.print(f"[dim]{len(heads) - top} other heads: --top {len(heads)}[/dim]")
 
 
-def _keys(pieces: list[str], one: Telling, *, wide: bool) -> Text:
-    text = Text()
+def _keys(one: RankedHead, *, wide: bool) -> Text:
+    text, pieces = Text(), one.layer.keys.pieces
     for key, weight in zip(one.keys, one.weights, strict=True):
         if weight < 0.005 and not wide:
             continue
@@ -198,15 +195,11 @@ def _in_context(tokens: list[str], token: int) -> Text:
     return text
 
 
-def _as_data(
-    found: Run, calls: list[AttentionCall], heads: list[Telling], chosen: Chosen
-) -> dict[str, Any]:
-    by_index = {call.index: call for call in calls}
+def _as_data(found: Run, heads: list[RankedHead], chosen: Chosen) -> dict[str, Any]:
     pieces = readable(found.tokens)
     listed: list[dict[str, Any]] = []
     for one in heads:
-        call = by_index[one.layer]
-        keys = readable(found.keys_of(call)[0])
+        call, keys = one.layer.call, one.layer.keys.pieces
         listed.append(
             {
                 "layer": layer_number(call),

@@ -11,7 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.calls import AttentionCall
-from regard.calls.call import layer_in, stack_of
+from regard.calls.call import layer_in
+from regard.calls.texts import Layer, layers_of, texts_of
 from regard.cli.console import doing
 from regard.cli.loading import Loaded, load
 from regard.cli.reading import read_input
@@ -27,9 +28,7 @@ class Run:
     Attributes:
         seen: its calls of attention.
         tokens: the tokens of the text; of an encoder–decoder those of the decoder.
-        special: which of them are no part of the text, such as [CLS].
         source: of an encoder–decoder the tokens of the encoder.
-        special_source: which of these are no part of the text.
         image: the image, as its processor left it, if there was one.
         patches: into how many rows and columns the image was cut.
         offsets: where each token of the text starts and stops, if its tokenizer says so.
@@ -37,29 +36,14 @@ class Run:
 
     seen: Seen
     tokens: list[str]
-    special: list[bool]
     source: list[str] | None = None
-    special_source: list[bool] | None = None
     image: Any = None
     patches: tuple[int, int] | None = None
     offsets: list[tuple[int, int]] | None = None
 
-    def keys_of(self, call: AttentionCall) -> tuple[list[str], list[bool]]:
-        """Return the tokens that a call looks at, and which are special."""
-        if self.source is None or self.special_source is None:
-            return self.tokens, self.special
-        if call.kind == "cross" or is_encoder(call):
-            return self.source, self.special_source
-        return self.tokens, self.special
-
-    def queries_of(self, call: AttentionCall) -> list[str]:
-        """Return the tokens that a call looks from."""
-        return self.source if self.source is not None and is_encoder(call) else self.tokens
-
-
-def is_encoder(call: AttentionCall) -> bool:
-    """Say whether a call was made in the encoder of an encoder–decoder."""
-    return stack_of(call.module, call.kind) == "encoder"
+    def layers_of(self, calls: Sequence[AttentionCall]) -> list[Layer]:
+        """Return calls with the tokens that they look from and at."""
+        return layers_of(calls, texts_of(self.tokens, self.source), None)
 
 
 def layer_number(call: AttentionCall) -> int:
@@ -167,14 +151,13 @@ def _prepared(
         return _prepared_image(loaded, text, device)
     encoded, offsets = _encoded(loaded, text, device, most)
     ids = encoded["input_ids"][0].tolist()
-    tokens, special = _tokens(loaded, ids)
+    tokens = loaded.prepare.convert_ids_to_tokens(ids)
     if loaded.kind != "text to text":
-        return encoded, partial(Run, tokens=tokens, special=special, offsets=offsets)
+        return encoded, partial(Run, tokens=tokens, offsets=offsets)
     answer = _answer(loaded, encoded, target, device)
-    said, special_said = _tokens(loaded, answer[0].tolist())
+    target_tokens = loaded.prepare.convert_ids_to_tokens(answer[0].tolist())
     inputs = {**encoded, "decoder_input_ids": answer}
-    sides = {"source": tokens, "special_source": special}
-    return inputs, partial(Run, tokens=said, special=special_said, **sides)
+    return inputs, partial(Run, tokens=target_tokens, source=tokens)
 
 
 def _encoded(
@@ -221,12 +204,6 @@ def _answer(
     return torch.cat([labels.new_full((1, 1), first), labels[:, :-1]], dim=1)
 
 
-def _tokens(loaded: Loaded, ids: Sequence[int]) -> tuple[list[str], list[bool]]:
-    tokenizer = loaded.prepare
-    specials = set(tokenizer.all_special_ids)
-    return tokenizer.convert_ids_to_tokens(ids), [number in specials for number in ids]
-
-
 def _prepared_image(
     loaded: Loaded, path: Path, device: torch.device
 ) -> tuple[dict[str, Any], Callable[[Seen], Run]]:
@@ -252,9 +229,7 @@ def _prepared_image(
             )
         names = ["[CLS]", *(f"[REG{number}]" for number in range(1, first))][:first]
         places = [f"({row},{column})" for row in range(rows) for column in range(columns)]
-        tokens = names + places
-        special = [place < first for place in range(len(tokens))]
-        return Run(seen, tokens, special, image=shown, patches=(rows, columns))
+        return Run(seen, names + places, image=shown, patches=(rows, columns))
 
     return {"pixel_values": pixels}, run_of
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.calls import AttentionCall
-from regard.cli.head_ranking import telling_call
+from regard.cli.head_ranking import main_call
 from regard.cli.loading import Loaded
 from regard.cli.running import Run
 from regard.views import page
@@ -76,9 +76,8 @@ def _figure(
             "print where one looks"
         )
     if layer is not None:
-        call = telling_call(calls)
-        keys, _ = run.keys_of(call)
-        return heatmap(call, run.queries_of(call), key_tokens=keys, head=head)
+        shown = run.layers_of([main_call(calls)])[0]
+        return heatmap(shown.call, shown.queries.pieces, key_tokens=shown.keys.pieces, head=head)
     if head is not None:
         raise ValueError("a figure of one head needs its layer too: add --layer")
     return heads(calls)

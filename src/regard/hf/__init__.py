@@ -3,12 +3,11 @@
     regard.hf.register()
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="regard")
 
-or, for a model that is there already, with a pattern for its layers if one is wanted:
+or, for a loaded model, optionally with a pattern for its layers:
 
     regard.hf.use(model, pattern=regard.window(before=255))
 
-Nothing else of the model changes. Masks stay patterns on their way through it, so that no n × n
-tensor is made for what a few numbers describe.
+Masks stay patterns on their way through the model, so no n × n tensor is made for them.
 """
 
 from regard.hf.use import register, use

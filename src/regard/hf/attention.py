@@ -1,4 +1,4 @@
-"""`attend`, called as transformers calls its attention."""
+"""`attend` with the signature of transformers' attention functions."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ from regard.positions import softcap as capped
 from regard.positions.joined import joined
 
 LAYER_PATTERN = "regard_pattern"
-"""The attribute in which a module keeps the pattern of its layer."""
+"""Attribute of a module with the pattern of its layer."""
 
 CHOSEN_KEYS = ("indices", "block_indices")
-"""Arguments by which models say which keys each query may look at, beside the mask."""
+"""Arguments by which models select keys for each query, besides the mask."""
 
 
 @uncompiled
@@ -43,34 +43,33 @@ def attention(
         query: [batch, heads, queries, key_dim].
         key: [batch, key_heads, keys, key_dim].
         value: [batch, key_heads, keys, value_dim].
-        attention_mask: what `mask` made, or a mask of the user's: boolean, or to be added.
-        dropout: the share of the weights that is dropped.
-        scaling: the factor on the scores.
-        is_causal: whether positions look back only, if there is no mask; as the module says by
-            default.
-        softcap: the bound on the scores, if they have one.
-        s_aux: the score of each head's sink, [heads], if it has one.
-        position_bias: numbers to add to the scores, [batch or 1, heads, queries, keys].
-        others: what other kernels want to know; a sliding window is in the mask.
+        attention_mask: a mask made by `mask`, or the user's: boolean or additive.
+        dropout: dropout probability of the weights.
+        scaling: factor on the scores.
+        is_causal: whether attention is causal, if there is no mask; `module.is_causal` by default.
+        softcap: soft limit of the scores, if any.
+        s_aux: score of each head's sink, [heads], if any.
+        position_bias: added to the scores, [batch or 1, heads, queries, keys].
+        others: arguments for other kernels; a sliding window is in the mask.
 
     Returns:
-        The output as transformers wants it, [batch, queries, heads, value_dim], and no weights.
+        The output, [batch, queries, heads, value_dim], and no weights.
 
     Raises:
-        ValueError: the call asks for something that `attend` can't do.
+        ValueError: `attend` doesn't support the call.
     """
     if others.get("output_attentions"):
         raise ValueError(
-            'attn_implementation="regard" writes no weights down: leave output_attentions out'
+            'attn_implementation="regard" returns no weights: leave output_attentions out'
         )
     if others.get("cache") is not None:
         raise ValueError('attn_implementation="regard" has no paged cache')
     for name in CHOSEN_KEYS:
         if others.get(name) is not None:
             raise ValueError(
-                f"{type(module).__name__} chooses keys for each query ({name}) and leaves it to "
-                'its attention to look at these only, which attn_implementation="regard" does not '
-                'do: load it with attn_implementation="eager"'
+                f"{type(module).__name__} selects keys for each query ({name}), which "
+                'attn_implementation="regard" does not support: load it with '
+                'attn_implementation="eager"'
             )
     looks_back = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     pattern, bias, first_query = _meaning(attention_mask, query, key, bool(looks_back))
@@ -92,7 +91,7 @@ def attention(
         output = attend(query, key, value, **options)
     else:
         output, lse = attend_with_lse(query, key, value, **options)
-        # A sink is one more score in the sum that a row is divided by.
+        # A sink is one more score in the denominator of the softmax.
         share = torch.sigmoid(lse - s_aux.to(lse.dtype)[:, None])
         output = output * share[..., None].to(output.dtype)
     return output.transpose(1, 2).contiguous(), None
@@ -101,12 +100,12 @@ def attention(
 def _meaning(
     mask: Tensor | None, query: Tensor, key: Tensor, looks_back: bool
 ) -> tuple[Pattern | None, Tensor | None, int | None]:
-    """Return the pattern, the bias and the position of the first query that a mask stands for."""
+    """Return the pattern, the bias and the first query position of a mask."""
     num_queries = query.shape[2]
     if isinstance(mask, PatternMask):
         return mask.pattern, None, mask.first_query
     if mask is None:
-        # As in transformers' own: a single query looks at all keys, several from the first key on.
+        # As in transformers: a single query attends to all keys; several start at position 0.
         return (causal(), None, 0) if looks_back and num_queries > 1 else (None, None, None)
     if mask.dim() != 4:
         raise ValueError(
@@ -124,7 +123,7 @@ def _meaning(
 
 
 def _capped(bound: float, added: Tensor | None, first_query: int | None) -> Bias | None:
-    """Return what a bound does to scores, and numbers that are added behind it."""
+    """Return a softcap, followed by an additive bias."""
     if added is None:
         return capped(bound)
     behind = added.shape[3] - added.shape[2]
@@ -133,15 +132,15 @@ def _capped(bound: float, added: Tensor | None, first_query: int | None) -> Bias
 
 
 def _check_placed(own: Pattern, mask: Tensor | None, num_queries: int, num_keys: int) -> None:
-    """Raise ValueError if a layer has a pattern and nobody knows where queries or keys stand."""
+    """Raise ValueError if a layer has a pattern and query or key positions are unknown."""
     if isinstance(mask, PatternMask):
         if mask.first_key and not own.relative:
             raise ValueError(
-                f"the cache has dropped the first {mask.first_key} keys, and {own} is not about "
-                "distances alone: generate with a cache that keeps all keys"
+                f"the cache has dropped the first {mask.first_key} keys, and {own} depends on "
+                "absolute positions: generate with a cache that keeps all keys"
             )
     elif mask is not None and num_queries != num_keys:
         raise ValueError(
-            f"a layer with a pattern ({own}) must know where its {num_queries} queries stand among "
-            f"{num_keys} keys, and a mask that is a tensor doesn't say"
+            f"a layer with a pattern ({own}) needs the positions of its {num_queries} queries "
+            f"among {num_keys} keys, which a mask tensor doesn't have"
         )

@@ -1,4 +1,4 @@
-"""Masks that say True where a query may look, and never pass for numbers."""
+"""Boolean masks that raise if numbers are computed from them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,11 +12,11 @@ from regard.patterns import Pattern
 
 _aten = torch.ops.aten
 _HARMLESS = {
-    # They know what a boolean mask is.
+    # They take boolean masks.
     _aten.masked_fill,
     _aten.masked_fill_,
     _aten.where,
-    # They look at its shape only.
+    # They read its shape only.
     _aten.empty_like,
     _aten.full_like,
     _aten.new_empty,
@@ -26,19 +26,18 @@ _HARMLESS = {
     _aten.ones_like,
     _aten.zeros_like,
 }
-"""Functions that return numbers, and take none from a mask."""
+"""Functions that may return numbers from a mask."""
 
 _ZEROS = {_aten.new_zeros, _aten.zeros_like}
-"""Functions whose result means the same as numbers, but not beside a mask: so it is no mask."""
+"""Functions whose result is not guarded: zeros in a boolean mask would mean the opposite."""
 
 
 class BooleanMask(Tensor):
-    """A boolean mask that no numbers are computed from.
+    """A boolean mask that raises if numbers are computed from it.
 
-    A model that computes attention by itself may mean another kind of mask, numbers that are added
-    to the scores, of which 0 allows a pair. With this one it would get wrong scores without a word,
-    so whatever makes numbers of it raises. What is a mask again, such as a part of it, is guarded
-    in the same way.
+    A model with its own attention code may expect an additive mask, in which 0 allows a pair. A
+    boolean one would silently give wrong scores, so computing numbers from it raises. Slices and
+    other masks derived from it are guarded too.
     """
 
     _written: Tensor | None
@@ -50,7 +49,7 @@ class BooleanMask(Tensor):
 
         Args:
             mask: the mask.
-            writable: whether it may be written to: not if it is a part of what isn't written down.
+            writable: whether it may be written to: not if it is a view of a `PatternMask`.
         """
         made = _made(cls, mask.shape, mask.device)
         made._written, made._writable = mask, writable
@@ -67,22 +66,23 @@ class BooleanMask(Tensor):
         writes = _writes(func)
         if writes and target is not None and not target._writable:
             raise ValueError(
-                f'the model writes to its mask ({func}), of which attn_implementation="regard" '
-                'holds no numbers: load it with attn_implementation="sdpa"'
+                f"the model writes to its mask ({func}), which "
+                'attn_implementation="regard" does not support: load it with '
+                'attn_implementation="sdpa"'
             )
         if _adds_numbers(func, args):
             raise ValueError(
-                f"the model puts something beside its mask ({func}) that was made for numbers, 0 "
-                'where a query may look, so attn_implementation="regard" is not for it; load it '
-                'with attn_implementation="eager"'
+                f"the model extends its mask ({func}) as an additive mask, but "
+                'attn_implementation="regard" has boolean masks: load it with '
+                'attn_implementation="eager"'
             )
         found = func(*tree_map(_dense, args), **tree_map(_dense, kwargs or {}))
         numbers = isinstance(found, Tensor) and (found.is_floating_point() or found.is_complex())
         if numbers and func.overloadpacket not in _HARMLESS:
             raise ValueError(
-                f"the model computes numbers from its mask ({func}), which says True where a query "
-                'may look: it computes attention by itself, so attn_implementation="regard" is '
-                'not for it; load it with attn_implementation="eager"'
+                f"the model computes numbers from its mask ({func}), but "
+                'attn_implementation="regard" has boolean masks: load it with '
+                'attn_implementation="eager"'
             )
         if writes:
             return args[0]
@@ -102,15 +102,14 @@ class BooleanMask(Tensor):
 
 
 class PatternMask(BooleanMask):
-    """A boolean mask [batch, 1, queries, keys] that holds no number for any pair.
+    """A boolean mask [batch, 1, queries, keys] that holds a pattern instead of values.
 
-    To whoever asks, it is a tensor of that shape; as soon as something is computed with it, it is
-    written down.
+    It is materialised as soon as something is computed from it.
 
     Attributes:
-        pattern: who may look at whom, with keys at 0 … keys − 1.
-        first_query: where the first query stands among the keys.
-        first_key: how many keys there were before the first, which the cache has dropped.
+        pattern: the pattern, with keys at 0 … keys − 1.
+        first_query: position of the first query.
+        first_key: number of earlier keys that the cache has dropped.
     """
 
     pattern: Pattern
@@ -136,14 +135,11 @@ class PatternMask(BooleanMask):
         return made
 
     def narrowed(self, own: Pattern) -> Pattern:
-        """Return the pattern of who may look both here and in a layer.
-
-        All layers with that pattern get the same object, so that it is laid out once for all.
-        """
+        """Return `pattern & own`: the same object for all layers, so that they share its layout."""
         return self._joint.setdefault(own, self.pattern & own)
 
     def dense(self) -> Bool[Tensor, "batch 1 queries keys"]:
-        """Write the mask down."""
+        """Materialise the mask."""
         batch, _, num_queries, num_keys = self.shape
         queries = torch.arange(num_queries, device="cpu") + self.first_query
         allowed = self.pattern.allows(queries, torch.arange(num_keys, device="cpu")).to(self.device)
@@ -162,11 +158,10 @@ def _dense(part: object) -> object:
 
 
 def _adds_numbers(func: Any, args: Any) -> bool:
-    """Say whether a mask is made longer by what may mean its opposite as a boolean.
+    """Return whether a mask is extended by values that may be meant as additive.
 
-    Zeros allow a pair in a mask of numbers, and hide it in a boolean one. Parts that were made from
-    masks, as `mask.new_ones` is (not `mask.new_zeros`), and ones behind a mask are surely meant as
-    booleans.
+    Zeros allow a pair in an additive mask and mask it in a boolean one. Parts made from masks, such
+    as `mask.new_ones` (not `mask.new_zeros`), and padding with ones are boolean for sure.
     """
     if func.overloadpacket is _aten.cat:
         return not all(isinstance(part, BooleanMask) for part in args[0])
@@ -176,7 +171,7 @@ def _adds_numbers(func: Any, args: Any) -> bool:
 
 
 def _writes(func: Any) -> bool:
-    """Say whether a function writes to its first argument."""
+    """Return whether a function writes to its first argument."""
     first = func._schema.arguments[:1]
     return bool(first) and first[0].alias_info is not None and first[0].alias_info.is_write
 

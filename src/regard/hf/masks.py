@@ -1,9 +1,9 @@
 """Masks of transformers as patterns.
 
-transformers describes a mask by a function of a pair of positions, made of a few functions of its
-own. What these mean is known here, so a mask stays a few numbers: as a `PatternMask` it travels
-through the model like a tensor, and arrives at `attention` as a pattern. A function that is not
-known, such as one of the user's, becomes the dense tensor that transformers' own kernels get.
+transformers describes a mask by a function of two positions, composed of a few functions of its
+own. Those are recognised here: the mask becomes a `PatternMask`, which passes through the model
+like a tensor and reaches `attention` as a pattern. An unknown function, such as a user's, becomes
+the dense mask that transformers' own kernels get.
 """
 
 import inspect
@@ -34,28 +34,28 @@ def mask(
     device: torch.device | str = "cpu",
     **others: Any,
 ) -> Tensor:
-    """Make the mask of a call, as transformers asks for it.
+    """Make the mask of a call, with the signature of transformers' mask functions.
 
     Args:
         batch_size: number of sequences.
         q_length: number of queries.
         kv_length: number of keys.
         q_offset: position of the first query.
-        kv_offset: position of the first key, which is not 0 where old keys were dropped.
-        mask_function: says of a pair of positions whether it is allowed; causal by default.
-        attention_mask: which positions are not padding, [batch, positions].
-        device: where the mask is to lie.
-        others: what transformers' own functions want to know.
+        kv_offset: position of the first key; not 0 if old keys were dropped.
+        mask_function: whether a pair of positions is allowed; causal by default.
+        attention_mask: False for padding, [batch, positions].
+        device: device of the mask.
+        others: arguments for transformers' own functions.
 
     Returns:
-        A `PatternMask`; a `BooleanMask` [batch, 1, queries, keys] if nothing shorter is known.
+        A `PatternMask`; a dense `BooleanMask` [batch, 1, queries, keys] if no pattern is known.
     """
     from transformers import masking_utils
 
     q_offset = int(q_offset)
     first_query = q_offset - kv_offset
     function = mask_function or masking_utils.causal_mask_function
-    # Documents are told by where they stand, so no key may have been dropped.
+    # Documents are indexed by absolute position, so no key may have been dropped.
     pattern = _recognised(function, kv_length, shifted=bool(kv_offset) or bool(first_query))
     if pattern is not None and attention_mask is not None:
         pattern = _without_padding(pattern, attention_mask, kv_offset, kv_length)
@@ -87,7 +87,7 @@ def _recognised(function: MaskFunction, num_keys: int, *, shifted: bool) -> Patt
     """Return the pattern that a mask function of transformers describes, or None if unknown."""
     if getattr(function, "__module__", None) != "transformers.masking_utils":
         return None
-    # A function that another one made is named after its maker, and holds the maker's arguments.
+    # A closure is named after the function that made it, and holds its arguments.
     maker = function.__qualname__.split(".")[0]
     held = inspect.getclosurevars(function).nonlocals
     if maker in ("and_masks", "or_masks"):
@@ -99,13 +99,13 @@ def _recognised(function: MaskFunction, num_keys: int, *, shifted: bool) -> Patt
     if maker == "packed_sequence_mask_function" and not shifted:
         return documents(held["packed_sequence_mask"])
     if held.get("sliding_window", 1) < 1:
-        # Nobody sees oneself: configurations say so of layers that have no window.
+        # Configurations say so of layers without a window.
         return None
     simple = _SIMPLE.get(maker)
     return simple(held, num_keys) if simple else None
 
 
-# A window that reaches ahead without an end reaches ahead by the number of keys.
+# A window without a limit ahead ends after the last key.
 _SIMPLE: dict[str, Callable[[Any, int], Pattern]] = {
     "causal_mask_function": lambda held, num_keys: causal(),
     "bidirectional_mask_function": lambda held, num_keys: everyone(),
@@ -121,7 +121,7 @@ _SIMPLE: dict[str, Callable[[Any, int], Pattern]] = {
 def _without_padding(
     pattern: Pattern, real: Tensor, first_key: int, num_keys: int
 ) -> Pattern | None:
-    """Return the pattern without the padding, or None if that is not all before or all behind."""
+    """Return the pattern without the padding, or None if the real tokens are not contiguous."""
     real = real[:, first_key : first_key + num_keys].bool().cpu()
     if bool(real.all()) and real.shape[1] == num_keys:
         return pattern
@@ -130,7 +130,7 @@ def _without_padding(
     lengths = real.sum(dim=1)
     starts = real.int().argmax(dim=1)
     steps = real.int().diff(dim=1).abs().sum(dim=1)
-    # In one piece: it begins at most once, and ends at most once.
+    # One contiguous piece starts at most once and ends at most once.
     in_one_piece = steps <= (starts > 0).int() + 1
     if not bool(in_one_piece.all()):
         return None

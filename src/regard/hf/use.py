@@ -1,4 +1,4 @@
-"""Switching a model of transformers over to `attend`."""
+"""Run models of transformers on `attend`."""
 
 import inspect
 import re
@@ -15,15 +15,15 @@ from regard.patterns import Pattern
 NAME = "regard"
 
 CROSS = ("cross", "encdec", "encoder_attn")
-"""What the names of modules that look at another sequence have in them."""
+"""Parts of the names of cross-attention modules."""
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
 def register() -> None:
-    """Make "regard" a choice of `attn_implementation` in transformers, for models to come.
+    """Register "regard" as an `attn_implementation` of transformers.
 
-    A model that computes its attention by itself refuses it when it is loaded.
+    Models with their own attention code refuse it when they are loaded.
 
     Raises:
         ImportError: transformers is not installed.
@@ -34,15 +34,14 @@ def register() -> None:
         raise ImportError('regard.hf needs transformers: pip install "regard[hf]"') from error
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)
-    # transformers asks this of every model whether it can have the attention that was chosen, and
-    # lets all have one that was registered.
+    # transformers calls this to validate `attn_implementation`, and accepts any registered name.
     asked = PreTrainedModel.get_correct_attn_implementation
     if getattr(asked, "__module__", None) != __name__:
         PreTrainedModel.get_correct_attn_implementation = _refusing(asked)
 
 
 def _refusing(asked: Callable[..., str]) -> Callable[..., str]:
-    """Return what models are asked, and let those refuse that compute attention by themselves."""
+    """Wrap the validation so that it raises for models with their own attention code."""
 
     def get_correct_attn_implementation(
         self: Any, requested_attention: str | None, *more: Any, **options: Any
@@ -55,10 +54,10 @@ def _refusing(asked: Callable[..., str]) -> Callable[..., str]:
 
 
 def _can_choose(model: Any) -> bool:
-    """Say whether a model asks transformers for its attention.
+    """Return whether a model uses transformers' attention interface.
 
-    Versions before 5.13 say so of FSMT and OpenAI GPT, whose class is called just `Attention`, and
-    which go on with their own: so the file of a model is read here as later versions read it.
+    Versions before 5.13 wrongly say so of FSMT and OpenAI GPT, whose class is called `Attention`.
+    So this searches the model's source, as later versions do.
     """
     if not model._can_set_attn_implementation():
         return False
@@ -69,29 +68,25 @@ def _can_choose(model: Any) -> bool:
 
 
 def _by_itself(model: nn.Module) -> str:
-    return f"{type(model).__name__} does not let its attention be chosen: it computes it by itself"
+    return f"{type(model).__name__} has its own attention code, which can't be replaced"
 
 
 def use(model: Model, *, pattern: Pattern | Mapping[int, Pattern] | None = None) -> Model:
-    """Let a model of transformers run on `attend`, with a pattern for its layers if one is given.
+    """Switch a model of transformers to `attend`, optionally with patterns; return the model.
 
     Args:
-        model: any model of transformers that lets its attention be chosen.
-        pattern: who may look at whom in self-attention, of those who may in the model itself: a
-            window put on a model that had none, say. One pattern for all layers, or one for each
-            layer named by its number; the other layers then have none, also if they had before.
-
-    Returns:
-        The model.
+        model: any model of transformers that uses its attention interface.
+        pattern: combined with the model's own masks in self-attention by `&`. One pattern for all
+            layers, or a mapping by layer number; layers that it leaves out have none.
 
     Raises:
         ImportError: transformers is not installed.
-        ValueError: the model's attention can't be chosen, or there is no layer of that number.
+        ValueError: the model has its own attention code, or no layer of that number.
     """
     register()
     choose = getattr(model, "set_attn_implementation", None)
     if choose is None:
-        raise ValueError(f"model must be one of transformers', got {type(model).__name__}")
+        raise ValueError(f"model must be a transformers model, got {type(model).__name__}")
     choose(NAME)
     config: Any = model.config
     if config._attn_implementation != NAME:
@@ -118,8 +113,8 @@ def _set_patterns(model: nn.Module, pattern: Pattern | Mapping[int, Pattern] | N
 
 
 def _self_attention(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the modules that may call attention on one sequence, and some that never do."""
+    """Yield all modules that may call self-attention."""
     for name, module in model.named_modules():
-        looks = hasattr(module, "layer_idx") or "Attention" in type(module).__name__
-        if looks and not any(part in name.lower() for part in CROSS):
+        attends = hasattr(module, "layer_idx") or "Attention" in type(module).__name__
+        if attends and not any(part in name.lower() for part in CROSS):
             yield module

@@ -1,10 +1,9 @@
-"""Attention as modules: what models are built of.
+"""Attention as `nn.Module`s.
 
-- `SelfAttention`: one head, as it is written on paper.
-- `MultiHeadAttention`: many heads, grouped or not, looking at themselves or at a context;
-  `KeyValueCache` keeps what it has seen.
+- `SelfAttention`: one head, as in the textbook formula.
+- `MultiHeadAttention`: self- or cross-attention, with grouped queries and a `KeyValueCache`.
 - `RecurrentSelfAttention`: attention inside a recurrent network.
-- `TransformerBlock` and `FeedForward`: what transformers stack.
+- `TransformerBlock` and `FeedForward`: the parts of a transformer.
 """
 
 from regard.layers.block import TransformerBlock

@@ -1,7 +1,7 @@
-"""How alike two states of a recurrent network are.
+"""Alignment functions of a recurrent network.
 
-An alignment scores one state against several earlier ones. What it needs of the earlier ones, their
-*marks*, does not change once they are there, so it is computed once for each.
+An alignment scores a state against earlier ones. `marks` projects those; it doesn't
+depend on later states, so it is computed once per state.
 """
 
 import math
@@ -31,7 +31,6 @@ class Dot(nn.Module):
         state: Float[Tensor, "batch state_dim"],
         marks: Float[Tensor, "batch steps state_dim"],
     ) -> Float[Tensor, "batch steps"]:
-        """Return the products."""
         return (marks @ state[:, :, None])[:, :, 0] * self.scale
 
 
@@ -54,7 +53,6 @@ class Bilinear(nn.Module):
         state: Float[Tensor, "batch state_dim"],
         marks: Float[Tensor, "batch steps state_dim"],
     ) -> Float[Tensor, "batch steps"]:
-        """Return the products."""
         return (marks @ state[:, :, None])[:, :, 0]
 
 
@@ -78,16 +76,11 @@ class Additive(nn.Module):
         state: Float[Tensor, "batch state_dim"],
         marks: Float[Tensor, "batch steps state_dim"],
     ) -> Float[Tensor, "batch steps"]:
-        """Return the sums over the hidden layer."""
         return self.total(torch.tanh(marks + self.current(state)[:, None]))[:, :, 0]
 
 
 def alignment(name: str, state_dim: int) -> Dot | Bilinear | Additive:
-    """Make the alignment of a name.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
+    """Make an alignment by its name."""
     check_choice("align", name, ("dot", "scaled_dot", "bilinear", "additive"))
     if name == "bilinear":
         return Bilinear(state_dim)

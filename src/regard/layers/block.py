@@ -1,4 +1,4 @@
-"""The block that transformers stack."""
+"""The transformer block."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -12,23 +12,23 @@ from regard.patterns import Pattern
 
 
 class TransformerBlock(nn.Module):
-    """Look around, then think it over, each added to what was there.
+    """Attention and feed-forward layer with residual connections.
 
         norm_first:     x = x + attention(norm(x))        x = x + feed_forward(norm(x))
         otherwise:      x = norm(x + attention(x))        x = norm(x + feed_forward(x))
 
-    GPT-2, Llama and ViT norm first; the first transformer and BERT norm afterwards.
+    GPT-2, Llama and ViT norm first; the original transformer and BERT norm afterwards.
 
     Args:
-        attention: how positions look at each other.
-        feed_forward: what is done to each position; None for a block of attention alone.
-        attention_norm: the norm that belongs to attention, such as `nn.LayerNorm`.
-        feed_forward_norm: the norm that belongs to the feed-forward part; None without one.
+        attention: the attention layer.
+        feed_forward: the feed-forward layer; None for attention alone.
+        attention_norm: norm of the attention layer, such as `nn.LayerNorm`.
+        feed_forward_norm: norm of the feed-forward layer; None without one.
         norm_first: which of the two forms.
-        dropout: the share of what is added that is dropped in training.
+        dropout: dropout probability of the residual branches.
 
     Raises:
-        ValueError: there is a feed-forward part without a norm, or a norm without the part.
+        ValueError: feed_forward is given without feed_forward_norm, or the reverse.
     """
 
     def __init__(
@@ -57,15 +57,14 @@ class TransformerBlock(nn.Module):
         pattern: Pattern | None = None,
         cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "batch sequence model_dim"]:
-        """Return the new vectors, [batch, sequence, model_dim].
+        """Return the output of the block, [batch, sequence, model_dim].
 
         Args:
             x: [batch, sequence, model_dim].
-            pattern: who may look at whom in this call.
-            cache: earlier tokens to look at too, to which these are added.
+            pattern: combined with the layer's pattern by `&`.
+            cache: keys and values of earlier tokens; those of `x` are appended.
         """
-        seen = self.attention(self._looking(x), pattern=pattern, cache=cache)
-        x = x + self.dropout(seen)
+        x = x + self.dropout(self.attention(self._looking(x), pattern=pattern, cache=cache))
         x = x if self.norm_first else self.attention_norm(x)
         if self.feed_forward is None or self.feed_forward_norm is None:
             return x
@@ -82,7 +81,7 @@ class TransformerBlock(nn.Module):
     ) -> AttentionMatrix:
         """Return the attention matrix of the block, [batch, heads, sequence, keys].
 
-        Args: as for `forward`; nothing is added to the cache.
+        Args: as for `forward`; the cache is not changed.
         """
         return self.attention.matrix(self._looking(x), pattern=pattern, cache=cache)
 

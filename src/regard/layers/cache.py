@@ -1,4 +1,4 @@
-"""What attention has already seen."""
+"""Key–value cache."""
 
 import torch
 from jaxtyping import Float
@@ -6,14 +6,13 @@ from torch import Tensor
 
 
 class KeyValueCache:
-    """Keep the keys and values of earlier tokens, so that new tokens need not compute them again.
+    """Keys and values of earlier tokens.
 
-    A cache belongs to one attention layer. It is handed to `forward`, which looks at everything in
-    it and adds what is new; a sequence may be fed in pieces of any size.
+    A cache belongs to one attention layer and is passed to each `forward`, which appends the new
+    tokens; a sequence may come in chunks of any size.
 
-    Room is doubled when it runs out, so that n tokens fed one by one are copied about twice. With
-    gradients switched on, what is new is joined to a copy instead, because nothing may be written
-    over then.
+    Capacity doubles when it runs out. With gradients enabled, new tokens are concatenated to a copy
+    instead, because autograd forbids in-place writes.
 
     >>> import torch
     >>> cache = KeyValueCache()
@@ -40,18 +39,17 @@ class KeyValueCache:
         Float[Tensor, "batch key_heads keys key_dim"],
         Float[Tensor, "batch key_heads keys value_dim"],
     ]:
-        """Add keys and values, and return all there are.
+        """Append keys and values of new tokens, and return all.
 
         Args:
-            key: keys of the new tokens, [batch, key_heads, new, key_dim].
-            value: their values, [batch, key_heads, new, value_dim].
+            key: [batch, key_heads, new, key_dim].
+            value: [batch, key_heads, new, value_dim].
 
         Returns:
-            All keys and all values, in order. They are views: what they show of these tokens
-            stays as it is until `truncate` is called.
+            All keys and values, in order: views that stay valid until `truncate` is called.
 
         Raises:
-            ValueError: they don't fit to what is there.
+            ValueError: shapes, dtypes or devices don't fit the cache.
         """
         if key.shape[2] != value.shape[2]:
             raise ValueError(
@@ -70,18 +68,14 @@ class KeyValueCache:
         Float[Tensor, "batch key_heads keys key_dim"],
         Float[Tensor, "batch key_heads keys value_dim"],
     ]:
-        """Return what `append` would return, and leave the cache as it is."""
+        """Return the same as `append` without changing the cache."""
         if self._key is None or self._value is None:
             return key, value
         joined = _joined(self._key, self._length, key, "key")
         return joined, _joined(self._value, self._length, value, "value")
 
     def truncate(self, length: int) -> None:
-        """Forget all tokens but the first `length`.
-
-        Raises:
-            ValueError: there are fewer.
-        """
+        """Drop all tokens but the first `length`."""
         if not 0 <= length <= self._length:
             raise ValueError(f"length must be from 0 to {self._length}, got {length}")
         self._length = length
@@ -91,12 +85,12 @@ class KeyValueCache:
 
 
 def _extended(room: Tensor | None, length: int, new: Tensor, name: str) -> Tensor:
-    """Return the room with new vectors behind the first `length` ones."""
+    """Return the buffer with new vectors after the first `length`."""
     if room is None:
-        # Copied like all that follows: nobody else's tensor is written to later.
+        # Copy the first tokens too, so that the caller's tensor is never written to.
         room = new[:, :, :0]
     if torch.is_grad_enabled():
-        # Whatever looked at the room may need it as it was for its gradient.
+        # Earlier calls may need the old buffer for their gradient.
         return _joined(room, length, new, name)
     _check(room, new, name)
     needed = length + new.shape[2]
@@ -117,12 +111,9 @@ def _check(room: Tensor, new: Tensor, name: str) -> None:
     expected = (*room.shape[:2], new.shape[2], room.shape[3])
     if new.shape != expected:
         raise ValueError(
-            f"{name} must have the shape {list(expected)} to follow what is in the cache, "
-            f"got {list(new.shape)}"
+            f"{name} must have the shape {list(expected)} to fit the cache, got {list(new.shape)}"
         )
     for what in ("dtype", "device"):
         there, here = getattr(room, what), getattr(new, what)
         if there != here:
-            raise ValueError(
-                f"{name} must have the {what} of what is in the cache ({there}), got {here}"
-            )
+            raise ValueError(f"{name} must have the {what} of the cache ({there}), got {here}")

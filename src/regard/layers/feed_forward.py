@@ -1,4 +1,4 @@
-"""What a transformer does to each position alone."""
+"""The feed-forward layer."""
 
 from collections.abc import Callable
 from functools import partial
@@ -25,17 +25,17 @@ _GATED: dict[str, _Function] = {
 
 
 class FeedForward(nn.Module):
-    """Send each position through a hidden layer: down(f(up x)), or down(f(gate x) · up x).
+    """Apply a hidden layer to each position: down(f(up x)), or down(f(gate x) · up x).
 
     Args:
-        model_dim: size of the vectors that come in and go out.
+        model_dim: input and output size.
         hidden_dim: size of the hidden layer.
         activation: "relu", "gelu", "gelu_tanh" (GPT-2's approximation) or "silu"; or, with a gate
             (Shazeer, 2020), "swiglu" (Llama), "geglu" or "geglu_tanh".
         bias: whether the linear layers have biases.
 
     Raises:
-        ValueError: a size is not positive, or there is no such activation.
+        ValueError: a size is not positive, or the activation is unknown.
     """
 
     def __init__(
@@ -52,11 +52,10 @@ class FeedForward(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch sequence model_dim"]
     ) -> Float[Tensor, "batch sequence model_dim"]:
-        """Return the new vectors, [batch, sequence, model_dim]."""
+        """Return [batch, sequence, model_dim]."""
         if self.gate is None:
             return self.down(_PLAIN[self.activation](self.up(x)))
         return self.down(_GATED[self.activation](self.gate(x)) * self.up(x))
 
     def extra_repr(self) -> str:
-        """Describe the module in its printed form."""
         return f"activation={self.activation}"

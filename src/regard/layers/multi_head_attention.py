@@ -1,4 +1,4 @@
-"""Attention with many heads, as a layer."""
+"""Multi-head attention."""
 
 from typing import Any
 
@@ -17,33 +17,30 @@ from regard.positions import Bias, Rotary
 
 
 class MultiHeadAttention(nn.Module):
-    """Let positions look at each other, or at a context, with several heads at once.
-
-    Head h looks with its own queries, keys and values, and what the heads saw is joined:
+    """Multi-head self-attention, or cross-attention to a context.
 
         Q_h = X W_Q,h          K_h = C W_K,h          V_h = C W_V,h
         Y_h = softmax(Q_h K_hᵀ / √key_dim) V_h
         Y   = [Y_1 … Y_H] W_O
 
-    where the context C is X itself in self-attention. The weights of `torch.nn.MultiheadAttention`
-    can be loaded with `load_state_dict` as they are, and `torch_state_dict` gives them back.
+    where the context C is X itself in self-attention. `load_state_dict` also takes the weights of
+    `torch.nn.MultiheadAttention`, and `torch_state_dict` returns them.
 
     Args:
-        model_dim: size of the vectors that come in and go out.
+        model_dim: input and output size.
         num_heads: number of query heads.
         num_key_heads: number of key and value heads, a divisor of `num_heads` and equal to it by
-            default. With fewer, queries are grouped: head h looks with key head
-            h // (num_heads // num_key_heads).
+            default. With fewer, query head h uses key head h // (num_heads // num_key_heads).
         key_dim: size of a head's queries and keys; model_dim // num_heads by default.
         value_dim: size of a head's values; `key_dim` by default.
         context_dim: size of the context's vectors; `model_dim` by default.
-        projection_bias: whether queries, keys and values have a bias.
-        output_bias: whether the output has a bias; as `projection_bias` by default.
-        rotary: turns queries and keys by their positions. Self-attention only.
-        bias: what order does to a score.
-        pattern: who may look at whom; everyone at everyone by default.
-        scale: the factor on the scores; 1/√key_dim by default.
-        dropout: the share of weights that is dropped in training.
+        projection_bias: whether the query, key and value projections have a bias.
+        output_bias: whether the output projection has one; as `projection_bias` by default.
+        rotary: rotary embedding of queries and keys. Self-attention only.
+        bias: score bias.
+        pattern: which keys each query may attend to; all by default.
+        scale: factor on the scores; 1/√key_dim by default.
+        dropout: dropout probability of the weights.
 
     Raises:
         ValueError: a size is not positive, or sizes don't fit together.
@@ -114,26 +111,24 @@ class MultiHeadAttention(nn.Module):
         pattern: Pattern | None = None,
         cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "batch queries model_dim"]:
-        """Look around, and return what was seen.
+        """Return the output of attention, [batch, queries, model_dim].
 
         Args:
-            x: the vectors that look, [batch, queries, model_dim].
-            context: the vectors that are looked at, [batch, keys, context_dim]; `x` by default.
-            pattern: who may look at whom in this call, of those who may at all: padding, say.
-            cache: earlier tokens to look at too, to which `x` is added. Self-attention only.
-
-        Returns:
-            [batch, queries, model_dim].
+            x: [batch, queries, model_dim].
+            context: source of keys and values, [batch, keys, context_dim]; `x` by default.
+            pattern: combined with the layer's pattern by `&`, such as padding.
+            cache: keys and values of earlier tokens; those of `x` are appended. Self-attention
+                only.
 
         Raises:
-            ValueError: a cache or rotary positions are used with a context.
+            ValueError: a cache or rotary is used with a context.
         """
         query, key, value = self._projected(x, context, cache)
         if cache is not None:
             key, value = cache.append(key, value)
         dropout = self.dropout if self.training else 0.0
-        seen = attend(query, key, value, dropout=dropout, **self._meaning(pattern))
-        return self.output(seen.transpose(1, 2).flatten(start_dim=2))
+        output = attend(query, key, value, dropout=dropout, **self._meaning(pattern))
+        return self.output(output.transpose(1, 2).flatten(start_dim=2))
 
     @torch.no_grad()
     def matrix(
@@ -144,11 +139,9 @@ class MultiHeadAttention(nn.Module):
         pattern: Pattern | None = None,
         cache: KeyValueCache | None = None,
     ) -> AttentionMatrix:
-        """Return the attention matrix, [batch, heads, queries, keys], to look into.
+        """Return the attention matrix of `forward` without dropout, [batch, heads, queries, keys].
 
-        It is that of `forward` without dropout. Nothing is added to the cache.
-
-        Args: as for `forward`.
+        Args: as for `forward`; the cache is not changed.
         """
         query, key, value = self._projected(x, context, cache)
         if cache is not None:
@@ -159,13 +152,13 @@ class MultiHeadAttention(nn.Module):
         """Return the weights under the names of `torch.nn.MultiheadAttention`.
 
         Raises:
-            ValueError: that layer can't have such weights: its heads aren't grouped, their sizes
-                add up to model_dim, and either all of its layers have a bias or none; or it would
-                compute something else with them, because it has no `rotary`, `bias` or `scale`.
+            ValueError: `torch.nn.MultiheadAttention` has no such layer: it has no grouped queries,
+                `rotary`, `bias` or `scale`, its head sizes sum to model_dim, and all of its
+                projections have a bias or none.
         """
         for name, part in (("rotary", self.rotary), ("bias", self.bias), ("scale", self.scale)):
             if part is not None:
-                raise ValueError(f"torch.nn.MultiheadAttention has no {name}, and this layer has")
+                raise ValueError(f"torch.nn.MultiheadAttention has no {name}, got {part}")
         return to_torch(self.state_dict(), self.num_heads, self.num_key_heads)
 
     def _projected(
@@ -174,27 +167,23 @@ class MultiHeadAttention(nn.Module):
         """Return queries, keys and values, [batch, heads, sequence, dim] each."""
         if context is not None and (cache is not None or self.rotary is not None):
             what = "a cache" if cache is not None else "rotary"
-            raise ValueError(f"{what} is for self-attention: call the layer without context")
+            raise ValueError(f"{what} needs self-attention: call the layer without context")
         context = x if context is None else context
         query = self.query(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
         key = self.key(context).unflatten(-1, (self.num_key_heads, -1)).transpose(1, 2)
         value = self.value(context).unflatten(-1, (self.num_key_heads, -1)).transpose(1, 2)
         if self.rotary is not None:
-            # Together, because the angles are the same.
+            # In one call, because the angles are the same.
             both = self.rotary(torch.cat([query, key], dim=1), offset=len(cache) if cache else 0)
             query, key = both.split([self.num_heads, self.num_key_heads], dim=1)
         return query, key, value
 
     def _meaning(self, pattern: Pattern | None) -> dict[str, Any]:
-        """Return what attention and its matrix must be told alike."""
-        return {
-            "pattern": narrowed(self.pattern, pattern),
-            "bias": self.bias,
-            "scale": self.scale,
-        }
+        """Return the options that `attend` and `AttentionMatrix` share."""
+        pattern = narrowed(self.pattern, pattern)
+        return {"pattern": pattern, "bias": self.bias, "scale": self.scale}
 
     def extra_repr(self) -> str:
-        """Describe the module in its printed form."""
         words = [f"num_heads={self.num_heads}"]
         if self.num_key_heads != self.num_heads:
             words.append(f"num_key_heads={self.num_key_heads}")

@@ -13,11 +13,11 @@ from regard.patterns import padding
 
 
 class RecurrentState(NamedTuple):
-    """What a `RecurrentSelfAttention` knows after some steps.
+    """The state of a `RecurrentSelfAttention` after some steps.
 
     Attributes:
         states: h_1 … h_t, [batch, steps, state_dim].
-        marks: what is compared with later states, [batch, steps, state_dim].
+        marks: the alignment's view of the states, [batch, steps, state_dim].
         context: c_t, [batch, state_dim].
     """
 
@@ -41,25 +41,24 @@ class RecurrentOutput(NamedTuple):
 
 
 class RecurrentSelfAttention(nn.Module):
-    """Let each step of a recurrent network look back at all of its states (Cheng et al., 2016).
+    """A recurrent network whose steps attend to all earlier states (Cheng et al., 2016).
 
         h_t     = tanh(A · [x_t, c_{t−1}])                     c_0 = 0
         α_{t,i} = softmax over i ≤ t of align(h_i, h_t)
         c_t     = Σ_{i ≤ t} α_{t,i} h_i                        so that c_1 = h_1
 
-    A step needs the context of the step before, so the steps run one after the other, unlike those
-    of attention in a transformer. It is masked by construction: there is nothing ahead to look at.
+    Steps are sequential: each needs the context of the one before. They are causal by construction.
     In training, memory grows with the square of the length.
 
     Args:
         input_dim: size of the vectors x_t.
         state_dim: size of the states h_t and of the contexts c_t.
-        align: how two states are compared: "dot", h_i·h_t; "scaled_dot", h_i·h_t / √state_dim;
+        align: alignment of two states: "dot", h_i·h_t; "scaled_dot", h_i·h_t / √state_dim;
             "bilinear", h_iᵀ W h_t; or "additive", vᵀ tanh(W h_i + U h_t).
-        bias: whether A · [x_t, c_{t−1}] has a bias added.
+        bias: whether A has a bias.
 
     Raises:
-        ValueError: a size is not positive, or there is no such alignment.
+        ValueError: a size is not positive, or the alignment is unknown.
 
     >>> import torch
     >>> layer = RecurrentSelfAttention(input_dim=3, state_dim=5)
@@ -87,11 +86,8 @@ class RecurrentSelfAttention(nn.Module):
 
         Args:
             x: [batch, sequence, input_dim].
-            lengths: how many steps of each sequence are real, [batch]; all of them by default.
-                States, contexts and weights of the others are zeros.
-
-        Returns:
-            States, contexts and weights of all steps.
+            lengths: number of real steps of each sequence, [batch]; all by default. States,
+                contexts and weights of the others are zeros.
 
         Raises:
             ValueError: `lengths` doesn't fit.
@@ -102,7 +98,7 @@ class RecurrentSelfAttention(nn.Module):
             pattern = padding(lengths)
             pattern.check(x.shape[0], range(num_steps), num_steps)
             real = pattern.allows([0], range(num_steps)).to(x.device)[:, 0, :, None]
-            # What stands in the padding, even if it is no number, must not reach a gradient.
+            # NaN in the padding must not reach a gradient.
             x = x.where(real, x.new_zeros(()))
         past: RecurrentState | None = None
         contexts: list[Tensor] = []
@@ -122,15 +118,14 @@ class RecurrentSelfAttention(nn.Module):
     def step(
         self, x: Float[Tensor, "batch input_dim"], past: RecurrentState | None = None
     ) -> tuple[Float[Tensor, "batch steps"], RecurrentState]:
-        """Run one step, for sequences that arrive bit by bit.
+        """Run one step.
 
         Args:
             x: x_t, [batch, input_dim].
-            past: what the step before returned; None for the first.
+            past: state after the previous step; None for the first.
 
         Returns:
-            The weights α_{t,1} … α_{t,t}, and what is to be handed to the next step, whose last
-            state is h_t and whose context is c_t.
+            The weights α_{t,1} … α_{t,t}, and the state after this step, with h_t last and c_t.
         """
         context = x.new_zeros(x.shape[0], self.state_dim) if past is None else past.context
         state = torch.tanh(self.transition(torch.cat([x, context], dim=1)))

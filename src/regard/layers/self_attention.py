@@ -1,4 +1,4 @@
-"""One head of self-attention, as it is written on paper."""
+"""Self-attention with one head."""
 
 import math
 
@@ -14,22 +14,21 @@ from regard.patterns.narrowed import narrowed
 
 
 class SelfAttention(nn.Module):
-    """Let every position of a sequence look at the others, with one head.
+    """Self-attention with one head, as in the textbook formula.
 
         Q = X W_Q      K = X W_K      V = X W_V
         A = softmax(Q Kᵀ / √key_dim)
         Y = A V
 
-    W_Q and W_K are [model_dim, key_dim], W_V is [model_dim, value_dim]. PyTorch's linear layers
-    hold them transposed: W_Q is `layer.query.weight.T`. There is no output projection and there are
-    no biases; `MultiHeadAttention` has both.
+    W_Q and W_K are [model_dim, key_dim], W_V is [model_dim, value_dim]; W_Q is
+    `layer.query.weight.T`. There are no output projection and no biases; `MultiHeadAttention` has
+    both.
 
     Args:
-        model_dim: size of the vectors that come in.
+        model_dim: input size.
         key_dim: size of queries and keys; `model_dim` by default.
-        value_dim: size of values, and so of the vectors that go out; `key_dim` by default.
-        pattern: who may look at whom; everyone at everyone by default, `causal()` for masked
-            self-attention.
+        value_dim: size of values and of the output; `key_dim` by default.
+        pattern: which keys each query may attend to; all by default.
 
     Raises:
         ValueError: a size is not positive.
@@ -64,23 +63,17 @@ class SelfAttention(nn.Module):
 
     @property
     def bilinear(self) -> Float[Tensor, "model_dim model_dim"]:
-        """The matrix W_Q W_Kᵀ / √key_dim that scores are made with: S = X W Xᵀ.
-
-        Queries and keys are only a way of writing this one matrix of rank `key_dim`.
-        """
+        """The matrix W = W_Q W_Kᵀ / √key_dim of the scores S = X W Xᵀ; its rank is `key_dim`."""
         return self.query.weight.T @ self.key.weight / math.sqrt(self.query.out_features)
 
     def forward(
         self, x: Float[Tensor, "batch sequence model_dim"], *, pattern: Pattern | None = None
     ) -> Float[Tensor, "batch sequence value_dim"]:
-        """Return the weighted sums of values.
+        """Return the weighted sums of values, [batch, sequence, value_dim].
 
         Args:
             x: [batch, sequence, model_dim].
-            pattern: who may look at whom in this call, of those who may at all: padding, say.
-
-        Returns:
-            [batch, sequence, value_dim].
+            pattern: combined with the layer's pattern by `&`, such as padding.
         """
         query, key, value = (part(x)[:, None] for part in (self.query, self.key, self.value))
         return attend(query, key, value, pattern=narrowed(self.pattern, pattern))[:, 0]
@@ -89,7 +82,7 @@ class SelfAttention(nn.Module):
     def matrix(
         self, x: Float[Tensor, "batch sequence model_dim"], *, pattern: Pattern | None = None
     ) -> AttentionMatrix:
-        """Return the attention matrix, [batch, 1, sequence, sequence], to look into.
+        """Return the attention matrix, [batch, 1, sequence, sequence].
 
         Args: as for `forward`.
         """

@@ -1,7 +1,7 @@
-"""The weights of `torch.nn.MultiheadAttention`, and ours.
+"""Conversion of the weights of `torch.nn.MultiheadAttention`.
 
-PyTorch keeps the projections of queries, keys and values in one matrix, or in three with names of
-their own where keys come from vectors of another size, and their biases always in one vector.
+PyTorch keeps the query, key and value projections in one matrix, or in three if keys have another
+input size, and their biases always in one vector.
 """
 
 from collections.abc import Mapping
@@ -14,10 +14,7 @@ _PARTS = ("query", "key", "value")
 
 
 def from_torch(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """Rename PyTorch's weights in a state dict that is about to be loaded, if it has any.
-
-    A hook for `register_load_state_dict_pre_hook`; other names are left as they are.
-    """
+    """Rename PyTorch's weights in a state dict: a hook for `register_load_state_dict_pre_hook`."""
 
     def take(name: str) -> Tensor | None:
         return state.pop(prefix + name, None)
@@ -35,11 +32,7 @@ def from_torch(module: nn.Module, state: dict[str, Any], prefix: str, *_: object
 
 
 def to_torch(state: Mapping[str, Tensor], num_heads: int, num_key_heads: int) -> dict[str, Tensor]:
-    """Return our weights under PyTorch's names.
-
-    Raises:
-        ValueError: PyTorch's layer can't have such weights.
-    """
+    """Return our weights under PyTorch's names; raise ValueError if its layer can't have them."""
     weights = [state[f"{part}.weight"] for part in _PARTS]
     model_dim = weights[0].shape[1]
     if num_key_heads != num_heads:
@@ -50,12 +43,12 @@ def to_torch(state: Mapping[str, Tensor], num_heads: int, num_key_heads: int) ->
     for part, weight in zip(_PARTS, weights, strict=True):
         if weight.shape[0] != model_dim:
             raise ValueError(
-                "the heads of torch.nn.MultiheadAttention add up to model_dim: the "
-                f"{part} heads must have {model_dim} numbers in all, got {weight.shape[0]}"
+                "the head sizes of torch.nn.MultiheadAttention sum to model_dim: those of the "
+                f"{part} heads must sum to {model_dim}, got {weight.shape[0]}"
             )
     if ("query.bias" in state) != ("output.bias" in state):
         raise ValueError(
-            "torch.nn.MultiheadAttention has biases everywhere or nowhere: output_bias must be "
+            "torch.nn.MultiheadAttention has all biases or none: output_bias must be "
             f"projection_bias ({'query.bias' in state}), got {'output.bias' in state}"
         )
     found: dict[str, Tensor] = {}

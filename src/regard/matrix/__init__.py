@@ -3,6 +3,7 @@
 from regard.matrix.between import Between, BetweenResult
 from regard.matrix.distance import Distance, DistanceResult
 from regard.matrix.edges import Edges, EdgesResult
+from regard.matrix.effect_matrix import EffectMatrix
 from regard.matrix.effective_keys import EffectiveKeys, EffectiveKeysResult
 from regard.matrix.entropy import Entropy, EntropyResult
 from regard.matrix.hits import Hits, HitsResult
@@ -27,6 +28,7 @@ __all__ = [
     "DistanceResult",
     "Edges",
     "EdgesResult",
+    "EffectMatrix",
     "EffectiveKeys",
     "EffectiveKeysResult",
     "Entropy",

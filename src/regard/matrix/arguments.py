@@ -2,6 +2,7 @@
 
 import math
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -67,3 +68,15 @@ def check_range(weights: Float[Tensor, "batch heads queries keys"]) -> None:
             "scores first; for weights that dropout has scaled up, run the model after "
             "model.eval(), or pass check=False"
         )
+
+
+def detached(tensor: Tensor, *, copy: bool = False) -> Tensor:
+    """Return a tensor without its graph, or a copy if asked for or if it is one of inference mode.
+
+    What is written to tensors of inference mode isn't counted.
+    """
+    tensor = tensor.detach()
+    if not copy and not tensor.is_inference():
+        return tensor
+    with torch.inference_mode(False):
+        return tensor.clone()

@@ -80,16 +80,19 @@ class EdgesState:
         """
         pairs, order = torch.cat(self.pairs).sort()
         weights = torch.cat(self.weights)[order]
-        weights, order = weights.sort(descending=True, stable=True)
-        self.pairs, self.weights = [pairs[order[:limit]]], [weights[:limit]]
+        order = weights.abs().sort(descending=True, stable=True).indices[:limit]
+        self.pairs, self.weights = [pairs[order]], [weights[order]]
 
 
 @dataclass(frozen=True)
 class Edges:
     """The pairs whose weight reaches a threshold: the edges of the attention graph.
 
+    Effects reach it by their size, whatever their sign.
+
     Args:
-        threshold: the least weight of an edge, above 0. A row has up to 1 / threshold edges.
+        threshold: the least weight of an edge, above 0. A row of weights has up to 1 / threshold
+            edges.
         limit: how many edges to keep, the strongest of all heads. Memory grows with it and not with
             the number of edges, of which the result says the `total`.
 
@@ -124,8 +127,8 @@ class Edges:
         # them at a time takes less memory than the tile itself.
         groups = (tile.group_max >= self.threshold).nonzero()
         few = _PARTS * len(groups) < tile.group_max.numel()
-        weights = _looked_into(tile, groups)[0] if few else tile.weights
-        state.total += int((weights >= self.threshold).count_nonzero())
+        sizes = _looked_into(tile, groups)[0].abs() if few else tile.magnitudes
+        state.total += int((sizes >= self.threshold).count_nonzero())
         if self.limit:
             for some in groups.split(max(1, tile.weights.numel() // GROUP // _PARTS)):
                 self._add(state, tile, some)
@@ -136,12 +139,12 @@ class Edges:
         least = self.threshold
         if len(state.pairs[0]) >= self.limit:
             # What comes after the last that is kept can't be among the strongest any more.
-            least, behind = state.weights[0][-1].item(), state.pairs[0][-1]
+            least, behind = state.weights[0][-1].abs().item(), state.pairs[0][-1]
             group_max = tile.group_max[groups.unbind(dim=1)]
             first = state.numbers(tile, groups[:, :3], groups[:, 3] * GROUP)
             groups = groups[(group_max > least) | ((group_max == least) & (first < behind))]
         weights, columns = _looked_into(tile, groups)
-        edge, inside = (weights >= least).nonzero(as_tuple=True)
+        edge, inside = (weights.abs() >= least).nonzero(as_tuple=True)
         state.pairs.append(state.numbers(tile, groups[edge, :3], columns[edge, inside]))
         state.weights.append(weights[edge, inside])
         if sum(map(len, state.pairs)) >= 2 * self.limit:

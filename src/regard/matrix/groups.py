@@ -9,15 +9,17 @@ GROUP = 64
 """How many rows or columns are looked at as one."""
 
 
-def grouped(
-    values: Tensor, axis: int, how: Literal["sum", "max"], size: int = GROUP, skipped: int = 0
-) -> Tensor:
+How = Literal["sum", "max", "signed max"]
+"""To sum up, to take the largest, or to take the largest by size, with its sign."""
+
+
+def grouped(values: Tensor, axis: int, how: How, size: int = GROUP, skipped: int = 0) -> Tensor:
     """Reduce an axis group by group; the first and the last group may be smaller.
 
     Args:
         values: any tensor.
         axis: which axis, counted from the front.
-        how: whether to sum each group up, or to take its largest.
+        how: what to make of a group.
         size: how many places a group has.
         skipped: how many places of the first group come before.
     """
@@ -37,5 +39,16 @@ def grouped(
     return torch.cat([_reduced(x, axis + 1, how) for x in parts], dim=axis)
 
 
-def _reduced(values: Tensor, axis: int, how: Literal["sum", "max"]) -> Tensor:
+def _reduced(values: Tensor, axis: int, how: How) -> Tensor:
+    if how == "signed max":
+        return larger(values.amin(dim=axis), values.amax(dim=axis), how)
     return values.amax(dim=axis) if how == "max" else values.sum(dim=axis)
+
+
+def larger(first: Tensor, second: Tensor, how: Literal["max", "signed max"]) -> Tensor:
+    """Return the larger of two numbers, or the one of the larger size; NaN if one is NaN."""
+    high = torch.maximum(first, second)
+    if how == "max":
+        return high
+    low = torch.minimum(first, second)
+    return torch.where(high >= -low, high, low)

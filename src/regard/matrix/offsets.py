@@ -97,7 +97,9 @@ class Offsets:
     def finish(self, state: Sums) -> OffsetsResult:
         outline, rows = state.outline, state["rows"]
         near = state["near"] / rows[..., None]
-        beyond = (state["total"] / rows - near.sum(dim=-1)).clamp_min(0.0)
+        beyond = state["total"] / rows - near.sum(dim=-1)
+        if not outline.signed:
+            beyond = beyond.clamp_min(0.0)
         offsets = range(-self.reach, self.reach + 1)
         found = (outline.trim(x) for x in (near, beyond, state["first"] / rows, rows))
         return OffsetsResult(outline.labels(offsets=offsets), *found)

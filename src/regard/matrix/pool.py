@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.matrix.groups import GROUP, grouped
+from regard.matrix.groups import GROUP, How, grouped, larger
 from regard.matrix.index import Index
 from regard.matrix.reduction import Sums, merged, rows_of_zeros, zeros
 from regard.matrix.result import Result
@@ -21,7 +21,8 @@ class PoolResult(Result):
     """A picture of each head. Rows and columns of cells are called by their first query and key.
 
     Attributes:
-        cells: the mean, or the largest, of the weights of each cell.
+        cells: the mean, or the largest, of the weights of each cell; of effects the largest by
+            size, with its sign.
         height: how many queries a cell has; the last row of cells may have fewer.
         width: how many keys a cell has; the last column of cells may have fewer.
     """
@@ -79,16 +80,16 @@ class Pool:
             rows = grouped(tile.sums, 2, "sum", height // GROUP, start % height // GROUP)
             _add_rows(cells, rows, start // height, tile.columns, width, "sum")
         else:
-            how = "max" if self.how == "max" else "sum"
+            how = "sum" if self.how == "mean" else _largest(tile.view.source.signed)
             add_to_cells(cells, tile.weights, start, tile.columns, height, width, how)
         return state
 
     def merge(self, first: Sums, second: Sums) -> Sums:
         total = merged(first, second)
         if self.how == "max":
-            total.tensors["cells"] = torch.maximum(
-                first["cells"], second["cells"].to(first["cells"].device)
-            )
+            theirs = second["cells"].to(first["cells"].device)
+            how = _largest(first.outline.signed)
+            total.tensors["cells"] = larger(first["cells"], theirs, how)
         return total
 
     def finish(self, state: Sums) -> PoolResult:
@@ -114,7 +115,7 @@ def add_to_cells(
     columns: Index,
     height: int,
     width: int,
-    how: Literal["sum", "max"],
+    how: How,
 ) -> None:
     """Add weights to the cells in which they lie, or raise these to the largest of them.
 
@@ -125,7 +126,7 @@ def add_to_cells(
         columns: which columns of the view, ascending.
         height: how many rows a cell has.
         width: how many columns a cell has.
-        how: whether to add up, or to take the largest.
+        how: whether to add up, or to take the largest, by size or not.
     """
     rows = grouped(weights, 2, how, height, start % height)
     _add_rows(cells, rows, start // height, columns, width, how)
@@ -137,17 +138,25 @@ def _add_rows(
     first: int,
     columns: Index,
     width: int,
-    how: Literal["sum", "max"],
+    how: How,
 ) -> None:
     cells = cells[:, :, first : first + rows.shape[2]]
     if isinstance(columns, range):
         start = columns.start
         found = grouped(rows, 3, how, width, start % width)
         cells = cells[..., start // width : start // width + found.shape[3]]
-        cells.copy_(torch.maximum(cells, found) if how == "max" else cells + found)
+        cells.copy_(cells + found if how == "sum" else larger(cells, found, how))
         return
     places, rows = columns.to(cells.device) // width, rows.to(cells.dtype)
-    if how == "max":
-        cells.scatter_reduce_(3, places.expand(rows.shape), rows, "amax")
-    else:
+    if how == "sum":
         cells.index_add_(3, places, rows)
+        return
+    high = cells.scatter_reduce(3, places.expand(rows.shape), rows, "amax")
+    if how == "signed max":
+        low = cells.scatter_reduce(3, places.expand(rows.shape), rows, "amin")
+        high = larger(low, high, how)
+    cells.copy_(high)
+
+
+def _largest(signed: bool) -> Literal["max", "signed max"]:
+    return "signed max" if signed else "max"

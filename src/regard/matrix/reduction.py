@@ -109,6 +109,12 @@ def merged_rows(
     return seen
 
 
+def refuse_signed(view: View, name: str) -> None:
+    """Raise ValueError if a reduction that is about weights is asked for of effects."""
+    if view.source.signed:
+        raise ValueError(f"{name} is of weights, and effects are signed: use effects.weights")
+
+
 def zeros(view: View, *sizes: int, dtype: torch.dtype | None = None) -> Tensor:
     """Return zeros [batch, heads, *sizes] to start with.
 

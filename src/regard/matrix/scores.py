@@ -13,6 +13,7 @@ from regard.attention.inputs import simplified
 from regard.attention.mkl_warmup import warm_up_mkl
 from regard.matrix.exponential import exponential_
 from regard.matrix.groups import grouped
+from regard.matrix.heads import as_rows_of_key_heads, head_runs, key_heads_of, write_products
 from regard.matrix.index import Index, LazyTensor, as_tensor, put, read, take
 from regard.matrix.source import (
     OVERWRITTEN,
@@ -112,27 +113,17 @@ class Scores:
     def biased(self) -> bool:
         return self.bias is not None
 
+    @property
+    def signed(self) -> bool:
+        return False
+
     def positions(self, queries: Index) -> Int[Tensor, "rows"]:
         if isinstance(self.query_positions, Tensor):
             return self.query_positions[as_tensor(queries)]
         return as_tensor(queries) + self.query_positions
 
     def head_runs(self, heads: range, most: int) -> Iterator[range]:
-        """Cut heads into runs in which each key head serves equally many of them."""
-        while heads:
-            sizes = range(min(most, len(heads)), 0, -1)
-            size = next(size for size in sizes if self._key_heads(heads[:size]) is not None)
-            yield heads[:size]
-            heads = heads[size:]
-
-    def _key_heads(self, heads: range) -> range | None:
-        """Return the key heads of a run of heads, or None if they aren't used equally often."""
-        used = [head // self.group for head in heads]
-        distinct = sorted(set(used))
-        step = distinct[1] - distinct[0] if len(distinct) > 1 else 1
-        found = range(distinct[0], distinct[-1] + 1, step)
-        group = len(heads) // len(found)
-        return found if used == [head for head in found for _ in range(group)] else None
+        return head_runs(heads, self.group, most)
 
     def has_lse(self, batch: range, heads: range, queries: Index) -> bool:
         self.check()
@@ -189,12 +180,10 @@ class Scores:
 
     def rows(self, batch: range, heads: range, queries: Index) -> "_Rows":
         self.check()
-        key_heads = self._key_heads(heads)
+        key_heads = key_heads_of(heads, self.group)
         assert key_heads is not None
         query = read(self.query, batch, heads, queries).to(self.dtype) * self.scale
-        # Heads that share a key head become further rows, so that no key is repeated.
-        size = len(heads) // len(key_heads) * len(queries)
-        query = query.reshape(len(batch), len(key_heads), size, query.shape[-1])
+        query = as_rows_of_key_heads(query, len(key_heads))
         return _Rows(
             batch, heads, queries, self.positions(queries).to(self.device), query, key_heads
         )
@@ -344,14 +333,7 @@ class Scores:
         key = key.to(self.dtype)
         shape = (*query.shape[:3], key.shape[2])
         scores = buffers("scores", *shape)
-        if self.device.type == "cpu" and shape[0] * shape[1] <= torch.get_num_threads():
-            # A product alone is shared out among the threads, several are dealt out to them.
-            for queries, keys, outs in zip(query, key, scores, strict=True):
-                for one_query, one_key, out in zip(queries, keys, outs, strict=True):
-                    torch.mm(one_query, one_key.T, out=out)
-        else:
-            for queries, keys, out in zip(query, key, scores, strict=True):
-                torch.bmm(queries, keys.mT, out=out)
+        write_products(query, key, scores)
         scores = scores.view(len(rows.batch), len(rows.heads), -1, shape[3])
         if self.bias is not None:
             scores = self._biased(scores, rows, columns.keys).clamp_min(lowest(self.dtype))

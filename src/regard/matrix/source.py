@@ -68,7 +68,8 @@ class WeightBlock:
     Attributes:
         weights: what the matrix holds.
         entropy: −Σ w · log w of each row; None if that wasn't asked for, as all below.
-        group_max: the largest of each 64 neighbouring weights; the last group may be smaller.
+        group_max: the largest of each 64 neighbouring weights, by size if they are signed; the last
+            group may be smaller.
         sums: the sum of each column over each 64 rows; the last group may be smaller.
         row_sums: the sum of each row, if it was found on the way.
     """
@@ -130,6 +131,11 @@ class Source(Protocol):
     @property
     def biased(self) -> bool:
         """Whether something beside the pattern may forbid a pair."""
+        ...
+
+    @property
+    def signed(self) -> bool:
+        """Whether numbers may lie below 0, as effects do; then the largest is that by size."""
         ...
 
     def positions(self, queries: Index) -> Int[Tensor, "rows"]:

@@ -92,6 +92,11 @@ class Tile:
         """The weights. They last until the next tile."""
         return self.block.weights
 
+    @property
+    def magnitudes(self) -> Float[Tensor, "batch heads rows columns"]:
+        """How large the weights are: their absolute values, if they are signed."""
+        return self.weights.abs() if self.view.source.signed else self.weights
+
     def heads_of(self, tensor: Tensor) -> Tensor:
         """Return the part of a tensor [batch, heads, ...] that belongs to the tile."""
         return tensor[self.batch, self.heads]
@@ -156,9 +161,9 @@ class Tile:
 
     @property
     def group_max(self) -> Float[Tensor, "batch heads rows column_groups"]:
-        """The largest of each 64 neighbouring weights; the last group may be smaller."""
+        """The largest of each 64 neighbouring magnitudes; the last group may be smaller."""
         if self.block.group_max is None:
-            self.block.group_max = grouped(self.weights, 3, "max")
+            self.block.group_max = grouped(self.magnitudes, 3, "max")
         return self.block.group_max
 
 

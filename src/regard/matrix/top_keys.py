@@ -17,10 +17,10 @@ from regard.matrix.view import View
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TopKeysResult(Result):
-    """The strongest keys of each row, the strongest first.
+    """The strongest keys of each row, the strongest first; of effects, those of the largest size.
 
     Attributes:
-        keys: their indices, −1 where there are no more keys with a weight above 0.
+        keys: their indices, −1 where there are no more keys with a weight other than 0.
         weights: their weights, 0 there.
     """
 
@@ -79,14 +79,14 @@ def strongest(
     Float[Tensor, "batch heads rows strongest"],
     Int[Tensor, "batch heads rows strongest"],
 ]:
-    """Return the largest weights of each row of a tile, and their columns in the tile."""
+    """Return the weights of the largest magnitude of each row, and their columns in the tile."""
     if tile.group_max.shape[3] <= 2 * count:
-        weights, columns = tile.weights.topk(count, dim=3)
-        return weights, columns
+        columns = tile.magnitudes.topk(count, dim=3).indices
+        return tile.weights.gather(3, columns), columns
     # The k largest numbers lie in the k groups with the largest maxima.
     groups = tile.group_max.topk(count, dim=3).indices
     columns = (groups[..., None] * GROUP + torch.arange(GROUP, device=groups.device)).flatten(3)
     beyond = columns >= len(tile.columns)
-    candidates = tile.weights.gather(3, columns.masked_fill(beyond, 0)).masked_fill(beyond, -1.0)
-    weights, places = candidates.topk(count, dim=3)
-    return weights, columns.gather(3, places)
+    candidates = tile.weights.gather(3, columns.masked_fill(beyond, 0))
+    places = candidates.abs().masked_fill_(beyond, -1.0).topk(count, dim=3).indices
+    return candidates.gather(3, places), columns.gather(3, places)

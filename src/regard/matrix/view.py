@@ -65,7 +65,7 @@ class View:
             axis: indices if isinstance(indices, range) else indices.tolist()
             for axis, indices in zip(AXES, places, strict=True)
         }
-        return Outline(named, self.axes, self.source.dtype)
+        return Outline(named, self.axes, self.source.dtype, self.source.signed)
 
     @property
     def has_all_keys(self) -> bool:
@@ -137,11 +137,13 @@ class Outline:
         places: the indices of each axis, in the source.
         axes: the names of its axes: those that were not picked by a number.
         dtype: the type of its weights.
+        signed: whether these are effects, which may lie below 0.
     """
 
     places: Labels
     axes: tuple[str, ...]
     dtype: torch.dtype
+    signed: bool = False
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:

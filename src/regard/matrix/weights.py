@@ -31,6 +31,7 @@ class Weights:
     _versions: Versions = field(init=False, repr=False)
 
     biased = False
+    signed = False
 
     def __post_init__(self) -> None:
         tensors = [self.weights] if isinstance(self.weights, Tensor) else []

@@ -1,8 +1,8 @@
-"""Small whole transformers, which run the weights of their Hugging Face counterparts.
+"""Small transformers that can load the weights of their Hugging Face counterparts.
 
-- `TextEncoder`: BERT's shape. Everyone looks at everyone.
-- `TextDecoder`: the shapes of GPT-2 and Llama. Everyone looks back, and text is generated.
-- `ImageEncoder`: ViT's shape. A picture is cut into patches, which look at each other.
+- `TextEncoder`: BERT; bidirectional.
+- `TextDecoder`: GPT-2 and Llama; causal, generates text.
+- `ImageEncoder`: ViT; attention between patches of an image.
 """
 
 from regard.models.image_encoder import ImageEncoder

@@ -1,24 +1,24 @@
-"""Tokens as vectors."""
+"""Token embeddings."""
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import check_positive
-from regard.models.order import Positions
+from regard.models.order import PositionEncoding
 from regard.models.stack import STD
 from regard.positions import Learned, sinusoidal
 
 
 class TokenEmbedding(nn.Module):
-    """Give each token its vector, and add those of its position and type if there are any.
+    """The sum of token, position and type embeddings.
 
     Args:
-        vocabulary_size: number of different tokens.
+        vocabulary_size: size of the vocabulary.
         model_dim: size of the vectors.
-        positions: "learned" and "sinusoidal" add something here; anything else doesn't.
+        position_encoding: "learned" and "sinusoidal" are added here; others are not.
         num_positions: number of learned positions.
-        num_types: number of token types, which BERT has; 0 for none.
+        num_types: number of token types, as in BERT; 0 for none.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class TokenEmbedding(nn.Module):
         vocabulary_size: int,
         model_dim: int,
         *,
-        positions: Positions,
+        position_encoding: PositionEncoding,
         num_positions: int,
         num_types: int = 0,
     ) -> None:
@@ -36,8 +36,10 @@ class TokenEmbedding(nn.Module):
             raise ValueError(f"num_types must be at least 0, got {num_types}")
         self.tokens = nn.Embedding(vocabulary_size, model_dim)
         self.types = nn.Embedding(num_types, model_dim) if num_types else None
-        self.positions = Learned(num_positions, model_dim) if positions == "learned" else None
-        self.sinusoidal = positions == "sinusoidal"
+        self.positions = (
+            Learned(num_positions, model_dim) if position_encoding == "learned" else None
+        )
+        self.sinusoidal = position_encoding == "sinusoidal"
         for table in filter(None, (self.tokens, self.types)):
             nn.init.normal_(table.weight, std=STD)
 
@@ -49,22 +51,22 @@ class TokenEmbedding(nn.Module):
         offset: int = 0,
         starts: Int[Tensor, "batch"] | None = None,
     ) -> Float[Tensor, "batch sequence model_dim"]:
-        """Return the vectors, [batch, sequence, model_dim].
+        """Return the embeddings, [batch, sequence, model_dim].
 
         Args:
             tokens: token ids, [batch, sequence].
-            types: the type of each token, [batch, sequence]; 0 by default.
-            offset: the number of earlier tokens.
-            starts: where each sequence starts, [batch], if there is padding before.
+            types: type of each token, [batch, sequence]; 0 by default.
+            offset: number of earlier tokens.
+            starts: first real position of each sequence, [batch], with left padding.
 
         Raises:
-            ValueError: there are types, but the model has none.
+            ValueError: `types` are given to a model without types.
         """
         x = self.tokens(tokens)
         if self.types is not None:
             x = x + self.types(torch.zeros_like(tokens) if types is None else types)
         elif types is not None:
-            raise ValueError("types were given to a model that has no token types")
+            raise ValueError("types must be None: the model has no token types")
         where = torch.arange(offset, offset + tokens.shape[1], device=tokens.device)
         if starts is not None:
             where = (where - starts.to(where.device)[:, None]).clamp(min=0)

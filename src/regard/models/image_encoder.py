@@ -1,4 +1,4 @@
-"""A transformer that looks at pictures: ViT's shape."""
+"""ViT."""
 
 import torch
 from jaxtyping import Float
@@ -12,25 +12,25 @@ from regard.positions import Learned
 
 
 class ImageEncoder(nn.Module):
-    """Cut a picture into patches and let them look at each other (Dosovitskiy et al., 2021).
+    """ViT: a transformer over the patches of an image (Dosovitskiy et al., 2021).
 
-    A learned vector, the class token, stands before the patches, which follow row by row.
+    The sequence is a learned class token, then the patches, row by row.
 
     Args:
-        image_size: height and width of a picture in pixels.
+        image_size: height and width of an image in pixels.
         patch_size: height and width of a patch, a divisor of `image_size`.
         model_dim: size of the vectors.
         num_layers: number of blocks.
         num_heads: number of heads of a block.
-        num_channels: number of colours.
-        hidden_dim: size of the hidden layer of a block; 4 · model_dim by default.
-        activation: the activation of the hidden layer, as in `FeedForward`.
-        norm_eps: what is added to a variance before it divides.
-        dropout: the share that is dropped in training, of embeddings and of what blocks add.
-        attention_dropout: the share of attention weights that is dropped in training.
+        num_channels: number of colour channels.
+        hidden_dim: hidden size of the feed-forward layer; 4 · model_dim by default.
+        activation: activation of the feed-forward layer; see `FeedForward`.
+        norm_eps: epsilon of the norms.
+        dropout: dropout probability of embeddings and residual branches.
+        attention_dropout: dropout probability of attention weights.
 
     Raises:
-        ValueError: sizes don't fit together, or there is no choice of that name.
+        ValueError: sizes don't fit together, or a choice is unknown.
 
     >>> import torch
     >>> encoder = ImageEncoder(32, 8, model_dim=24, num_layers=2, num_heads=3).eval()
@@ -81,24 +81,20 @@ class ImageEncoder(nn.Module):
         """Make an encoder with the weights of a ViT model of transformers.
 
         Args:
-            model: a `ViTModel`, or a model with a head on one. The head and the pooler are left
-                out.
+            model: a `ViTModel`, with or without a head. Head and pooler are ignored.
 
         Raises:
-            ValueError: the model is of another kind, or has something that this class has not.
+            ValueError: the model has another type, or a setting that this class doesn't support.
         """
         return loaded(cls, model, {"vit": vit})
 
     def embed(
         self, images: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch sequence model_dim"]:
-        """Return the vectors that enter the first block: the class token, then the patches.
+        """Return the input of the first block: the class token, then the patches.
 
         Args:
             images: [batch, channels, image_size, image_size].
-
-        Raises:
-            ValueError: the pictures have another size.
         """
         expected = (self.patches.in_channels, self.image_size, self.image_size)
         if images.shape[1:] != expected:
@@ -113,7 +109,7 @@ class ImageEncoder(nn.Module):
     def forward(
         self, images: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch sequence model_dim"]:
-        """Return vectors of the class token and of each patch, [batch, 1 + patches, model_dim].
+        """Return the output of the class token and each patch, [batch, 1 + patches, model_dim].
 
         Args:
             images: [batch, channels, image_size, image_size].
@@ -123,7 +119,7 @@ class ImageEncoder(nn.Module):
     def states(
         self, images: Float[Tensor, "batch channels height width"]
     ) -> list[Float[Tensor, "batch sequence model_dim"]]:
-        """Return the embeddings and what each block made of them, before the last norm."""
+        """Return the embeddings and the output of each block, before the last norm."""
         return self.layers.states(self.embed(images))
 
     @torch.no_grad()

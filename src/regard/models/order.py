@@ -1,51 +1,49 @@
-"""How a model of this library is told the order of its tokens."""
+"""Position encodings of models, by name."""
 
 from typing import NamedTuple
 
 from regard.positions import Bias, Relative, Rotary, alibi
 
-Positions = str | Rotary | Bias | None
-"""A name, or the object itself: a rotation of queries and keys, or a bias on scores."""
+PositionEncoding = str | Rotary | Bias | None
+"""A name, a `Rotary` or a `Bias`."""
 
 IN_EMBEDDINGS = ("learned", "sinusoidal")
 IN_ATTENTION = ("rotary", "alibi", "relative")
 
 
 class Order(NamedTuple):
-    """What attention is told of order.
-
-    Attributes:
-        rotary: turns queries and keys by their positions, or None.
-        bias: what order does to a score, or None.
-    """
+    """The position encoding of an attention layer: rotary, a score bias, or neither."""
 
     rotary: Rotary | None = None
     bias: Bias | None = None
 
 
-def order(positions: Positions, *, num_heads: int, key_dim: int, bidirectional: bool) -> Order:
-    """Return what attention is told of order, which is nothing if embeddings are.
+def order(
+    position_encoding: PositionEncoding, *, num_heads: int, key_dim: int, bidirectional: bool
+) -> Order:
+    """Return the position encoding of attention layers; none for those in the embeddings.
 
     Args:
-        positions: "learned", "sinusoidal", "rotary", "alibi", "relative", an object, or None.
+        position_encoding: "learned", "sinusoidal", "rotary", "alibi", "relative", an object,
+            or None.
         num_heads: number of query heads.
         key_dim: size of a head's queries and keys.
-        bidirectional: whether positions look ahead too.
-
-    Raises:
-        ValueError: there is no such name.
+        bidirectional: whether attention is bidirectional.
     """
-    if isinstance(positions, Rotary) or positions == "rotary":
-        return Order(rotary=positions if isinstance(positions, Rotary) else Rotary(key_dim))
-    if positions == "alibi":
+    if isinstance(position_encoding, Rotary) or position_encoding == "rotary":
+        return Order(
+            rotary=position_encoding if isinstance(position_encoding, Rotary) else Rotary(key_dim)
+        )
+    if position_encoding == "alibi":
         return Order(bias=alibi(num_heads))
-    if positions == "relative":
+    if position_encoding == "relative":
         return Order(bias=Relative(num_heads, bidirectional=bidirectional))
-    if positions is None or positions in IN_EMBEDDINGS:
+    if position_encoding is None or position_encoding in IN_EMBEDDINGS:
         return Order()
-    if isinstance(positions, Bias):
-        return Order(bias=positions)
+    if isinstance(position_encoding, Bias):
+        return Order(bias=position_encoding)
     choices = ", ".join(f'"{choice}"' for choice in (*IN_EMBEDDINGS, *IN_ATTENTION))
     raise ValueError(
-        f"positions must be one of {choices}, a Rotary, a Bias or None, got {positions!r}"
+        f"position_encoding must be one of {choices}, a Rotary, a Bias or None, "
+        f"got {position_encoding!r}"
     )

@@ -1,4 +1,4 @@
-"""Choosing the next token."""
+"""Sampling of the next token."""
 
 import torch
 from jaxtyping import Float, Int
@@ -13,19 +13,15 @@ def choose(
     top_p: float | None = None,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "batch"]:
-    """Choose a token for each sequence.
+    """Choose the next token of each sequence, [batch].
 
     Args:
-        logits: scores of the tokens, [batch, vocabulary].
-        temperature: 0 takes the best token; otherwise tokens are drawn from
-            softmax(logits / temperature).
-        top_k: draw from the k best tokens only.
-        top_p: draw from the fewest best tokens that together have at least this probability
-            (Holtzman et al., 2020), after `top_k`.
-        generator: where chance comes from.
-
-    Returns:
-        Token ids, [batch].
+        logits: [batch, vocabulary].
+        temperature: 0 for greedy decoding; otherwise sample from softmax(logits / temperature).
+        top_k: sample from the k most likely tokens.
+        top_p: sample from the fewest tokens with at least this probability in total (Holtzman et
+            al., 2020), after `top_k`.
+        generator: random generator.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -41,7 +37,7 @@ def choose(
         raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}")
     if temperature == 0:
         return logits.argmax(dim=-1)
-    # Relative to the best, so that no temperature is too low: what overflows then is −inf.
+    # Relative to the maximum, so that low temperatures overflow to −inf only.
     logits = logits.double()
     logits = (logits - logits.max(dim=-1, keepdim=True).values) / temperature
     ranked, tokens = logits.sort(dim=-1, descending=True, stable=True)

@@ -1,4 +1,4 @@
-"""Transformer blocks, one after the other."""
+"""A stack of transformer blocks."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.errors import check_choice, check_positive
 from regard.layers import FeedForward, KeyValueCache, MultiHeadAttention, TransformerBlock
 from regard.matrix import AttentionMatrix
-from regard.models.order import Positions, order
+from regard.models.order import PositionEncoding, order
 from regard.patterns import Pattern
 
 STD = 0.02
@@ -22,27 +22,24 @@ _NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 
 
 class Stack(nn.ModuleList):
-    """A list of blocks that are run one after the other.
-
-    The arguments describe all of them alike.
+    """Equal transformer blocks, run in order.
 
     Args:
         num_layers: number of blocks.
         model_dim: size of the vectors.
-        num_heads: number of query heads of a block.
-        num_key_heads: number of key heads; as many by default.
+        num_heads: number of query heads.
+        num_key_heads: number of key heads; `num_heads` by default.
         key_dim: size of a head's queries, keys and values; model_dim // num_heads by default.
-        hidden_dim: size of the hidden layer; 4 · model_dim by default, and 0 for blocks of
-            attention alone.
-        activation: what `FeedForward` calls so.
+        hidden_dim: hidden size of the feed-forward layer; 4 · model_dim by default, 0 for none.
+        activation: activation of the feed-forward layer; see `FeedForward`.
         norm: "layer" or "rms".
-        norm_eps: what is added to a variance before it divides.
-        norm_first: which of the two forms of `TransformerBlock`.
-        positions: what attention is told of order.
-        bidirectional: whether positions look ahead too.
-        bias: whether linear layers have biases.
-        dropout: the share of what is added in a block that is dropped in training.
-        attention_dropout: the share of attention weights that is dropped in training.
+        norm_eps: epsilon of the norms.
+        norm_first: see `TransformerBlock`.
+        position_encoding: position encoding of attention.
+        bidirectional: whether attention is bidirectional.
+        projection_bias: whether linear layers have biases.
+        dropout: dropout probability of the residual branches.
+        attention_dropout: dropout probability of attention weights.
     """
 
     def __init__(
@@ -58,16 +55,16 @@ class Stack(nn.ModuleList):
         norm: str = "layer",
         norm_eps: float = 1e-5,
         norm_first: bool = True,
-        positions: Positions = None,
+        position_encoding: PositionEncoding = None,
         bidirectional: bool = True,
-        bias: bool = True,
+        projection_bias: bool = True,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         check_positive(num_layers=num_layers, model_dim=model_dim, num_heads=num_heads)
-        told = order(
-            positions,
+        encoding = order(
+            position_encoding,
             num_heads=num_heads,
             key_dim=key_dim or model_dim // num_heads,
             bidirectional=bidirectional,
@@ -79,14 +76,16 @@ class Stack(nn.ModuleList):
                 num_heads,
                 num_key_heads=num_key_heads,
                 key_dim=key_dim,
-                projection_bias=bias,
-                rotary=told.rotary,
-                bias=told.bias,
+                projection_bias=projection_bias,
+                rotary=encoding.rotary,
+                bias=encoding.bias,
                 dropout=attention_dropout,
             )
             feed_forward = None
             if hidden_dim:
-                feed_forward = FeedForward(model_dim, hidden_dim, activation=activation, bias=bias)
+                feed_forward = FeedForward(
+                    model_dim, hidden_dim, activation=activation, bias=projection_bias
+                )
             block = TransformerBlock(
                 attention,
                 feed_forward,
@@ -105,16 +104,16 @@ class Stack(nn.ModuleList):
         pattern: Pattern | None = None,
         caches: Sequence[KeyValueCache] | None = None,
     ) -> Float[Tensor, "batch sequence model_dim"]:
-        """Run all blocks, and return what the last one made, [batch, sequence, model_dim].
+        """Return the output of the last block, [batch, sequence, model_dim].
 
         Args:
             x: [batch, sequence, model_dim].
-            pattern: who may look at whom, in every block.
-            caches: earlier tokens, a cache for each block.
+            pattern: pattern of every block.
+            caches: a cache for each block.
         """
         if caches is not None and len(caches) != len(self):
             raise ValueError(
-                f"there must be a cache for each of {len(self)} layers, got {len(caches)}"
+                f"caches must have one cache per layer ({len(self)}), got {len(caches)}"
             )
         for block, cache in zip(self, caches or repeat(None), strict=False):
             x = block(x, pattern=pattern, cache=cache)
@@ -123,7 +122,7 @@ class Stack(nn.ModuleList):
     def states(
         self, x: Float[Tensor, "batch sequence model_dim"], *, pattern: Pattern | None = None
     ) -> list[Float[Tensor, "batch sequence model_dim"]]:
-        """Return `x` and what each block made of it, one more than there are blocks."""
+        """Return `x` and the output of each block."""
         found = [x]
         for block in self:
             found.append(block(found[-1], pattern=pattern))
@@ -142,10 +141,7 @@ class Stack(nn.ModuleList):
         return found
 
     def _initialise(self, norm_first: bool) -> None:
-        """Start with small weights, as BERT, GPT-2 and ViT do.
-
-        Where each block adds to what was there, the more blocks there are the less each adds.
-        """
+        """Initialise as BERT, GPT-2 and ViT do; pre-norm residuals scale with 1/√(2 · depth)."""
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear):
                 adds = name.endswith((".output", ".down")) and norm_first
@@ -155,10 +151,6 @@ class Stack(nn.ModuleList):
 
 
 def make_norm(name: str, model_dim: int, eps: float) -> nn.Module:
-    """Make the norm of a name, "layer" or "rms".
-
-    Raises:
-        ValueError: there is none of that name.
-    """
+    """Make a norm by its name, "layer" or "rms"."""
     check_choice("norm", name, _NORMS)
     return _NORMS[name](model_dim, eps=eps)

@@ -1,4 +1,4 @@
-"""A transformer that writes text: the shapes of GPT-2 and Llama."""
+"""GPT-2 and Llama."""
 
 from collections.abc import Collection, Sequence
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.layers import KeyValueCache
 from regard.matrix import AttentionMatrix
 from regard.models.embedding import TokenEmbedding
-from regard.models.order import Positions
+from regard.models.order import PositionEncoding
 from regard.models.sampling import choose
 from regard.models.stack import STD, Stack, make_norm
 from regard.models.weights import gpt2, llama, loaded
@@ -18,35 +18,33 @@ from regard.patterns.narrowed import narrowed
 
 
 class TextDecoder(nn.Module):
-    """Say what may come next, from what came before (Radford et al., 2019; Touvron et al., 2023).
+    """A causal language model (Radford et al., 2019; Touvron et al., 2023).
 
-    The defaults are GPT-2's shape. Llama's is `positions="rotary", norm="rms",
-    activation="swiglu", bias=False`, often with fewer key heads.
+    The defaults are GPT-2's. Llama's are `position_encoding="rotary", norm="rms",
+    activation="swiglu", projection_bias=False`, often with fewer key heads.
 
     Args:
-        vocabulary_size: number of different tokens.
+        vocabulary_size: size of the vocabulary.
         model_dim: size of the vectors.
         num_layers: number of blocks.
         num_heads: number of query heads of a block.
-        num_key_heads: number of key heads of a block; as many by default.
+        num_key_heads: number of key heads of a block; `num_heads` by default.
         key_dim: size of a head's queries, keys and values; model_dim // num_heads by default.
-        hidden_dim: size of the hidden layer of a block; 4 · model_dim by default, and 0 for blocks
-            of attention alone.
-        positions: how the model is told the order of its tokens: "learned", "sinusoidal", "rotary",
-            "alibi", "relative", a `Rotary`, a `Bias` or None.
+        hidden_dim: hidden size of the feed-forward layer; 4 · model_dim by default, 0 for none.
+        position_encoding: "learned", "sinusoidal", "rotary", "alibi", "relative", a `Rotary`, a
+            `Bias` or None.
         num_positions: the longest sequence, if positions are learned.
         norm: "layer" or "rms".
-        norm_eps: what is added to a variance before it divides.
-        activation: the activation of the hidden layer, as in `FeedForward`.
-        bias: whether linear layers have biases.
-        tied: whether the matrix that reads tokens also scores them.
-        pattern: who may look at whom; `causal()` by default. Add a window with
-            `causal() & window(before=255)`.
-        dropout: the share that is dropped in training, of embeddings and of what blocks add.
-        attention_dropout: the share of attention weights that is dropped in training.
+        norm_eps: epsilon of the norms.
+        activation: activation of the feed-forward layer; see `FeedForward`.
+        projection_bias: whether linear layers have biases.
+        tied: whether input and output embeddings are tied.
+        pattern: `causal()` by default. Add a window with `causal() & window(before=255)`.
+        dropout: dropout probability of embeddings and residual branches.
+        attention_dropout: dropout probability of attention weights.
 
     Raises:
-        ValueError: sizes don't fit together, or there is no choice of that name.
+        ValueError: sizes don't fit together, or a choice is unknown.
 
     >>> import torch
     >>> decoder = TextDecoder(vocabulary_size=100, model_dim=32, num_layers=2, num_heads=4).eval()
@@ -67,12 +65,12 @@ class TextDecoder(nn.Module):
         num_key_heads: int | None = None,
         key_dim: int | None = None,
         hidden_dim: int | None = None,
-        positions: Positions = "learned",
+        position_encoding: PositionEncoding = "learned",
         num_positions: int = 1024,
         norm: str = "layer",
         norm_eps: float = 1e-5,
         activation: str = "gelu_tanh",
-        bias: bool = True,
+        projection_bias: bool = True,
         tied: bool = True,
         pattern: Pattern | None = None,
         dropout: float = 0.0,
@@ -89,14 +87,17 @@ class TextDecoder(nn.Module):
             activation=activation,
             norm=norm,
             norm_eps=norm_eps,
-            positions=positions,
+            position_encoding=position_encoding,
             bidirectional=False,
-            bias=bias,
+            projection_bias=projection_bias,
             dropout=dropout,
             attention_dropout=attention_dropout,
         )
         self.embedding = TokenEmbedding(
-            vocabulary_size, model_dim, positions=positions, num_positions=num_positions
+            vocabulary_size,
+            model_dim,
+            position_encoding=position_encoding,
+            num_positions=num_positions,
         )
         self.dropout = nn.Dropout(dropout)
         self.norm = make_norm(norm, model_dim, norm_eps)
@@ -114,7 +115,7 @@ class TextDecoder(nn.Module):
             model: a `GPT2LMHeadModel` or `LlamaForCausalLM`.
 
         Raises:
-            ValueError: the model is of another kind, or has something that this class has not.
+            ValueError: the model has another type, or a setting that this class doesn't support.
         """
         return loaded(cls, model, {"gpt2": gpt2, "llama": llama})
 
@@ -126,18 +127,13 @@ class TextDecoder(nn.Module):
         pattern: Pattern | None = None,
         caches: Sequence[KeyValueCache] | None = None,
     ) -> Float[Tensor, "batch sequence vocabulary"]:
-        """Score all tokens as the next one, at each position.
+        """Return the logits of the next token at each position, [batch, sequence, vocabulary].
 
         Args:
             tokens: token ids, [batch, sequence].
-            starts: where each sequence starts, [batch], if sequences of different lengths are
-                padded before they start; at 0 by default.
-            pattern: who may look at whom in this call, of those who may at all.
-            caches: earlier tokens, a cache for each layer, to which these are added; see
-                `new_caches`.
-
-        Returns:
-            Logits, [batch, sequence, vocabulary].
+            starts: first real position of each sequence, [batch], with left padding; 0 by default.
+            pattern: combined with the model's pattern by `&`.
+            caches: a cache for each layer, to which the tokens are appended; see `new_caches`.
         """
         x, pattern = self._started(tokens, starts, pattern, caches)
         return self.head(self.norm(self.layers(x, pattern=pattern, caches=caches)))
@@ -149,7 +145,7 @@ class TextDecoder(nn.Module):
         starts: Sequence[int] | Int[Tensor, "batch"] | None = None,
         pattern: Pattern | None = None,
     ) -> list[Float[Tensor, "batch sequence model_dim"]]:
-        """Return the embeddings and what each block made of them; arguments as for `forward`."""
+        """Return the embeddings and the output of each block; arguments as for `forward`."""
         x, pattern = self._started(tokens, starts, pattern, None)
         return self.layers.states(x, pattern=pattern)
 
@@ -183,31 +179,29 @@ class TextDecoder(nn.Module):
         cached: bool = True,
         generator: torch.Generator | None = None,
     ) -> Int[Tensor, "batch longer"]:
-        """Continue sequences, token by token.
+        """Generate tokens.
 
         Call `eval()` first if the model has dropout.
 
         Args:
-            tokens: what to continue, [batch, sequence].
-            num_tokens: how many tokens are added, at most.
-            temperature: 0 takes the best token each time; otherwise tokens are drawn from
-                softmax(logits / temperature).
-            top_k: draw from the k best tokens only.
-            top_p: draw from the fewest best tokens that together have at least this probability.
-            stop: tokens that end a sequence. It is filled up with the one that ended it, until all
-                sequences have ended.
-            starts: where each sequence starts, [batch], if they are padded before.
-            cached: whether keys and values are kept for the next token instead of computed again.
-            generator: where chance comes from.
+            tokens: the prompts, [batch, sequence].
+            num_tokens: largest number of new tokens.
+            temperature: 0 for greedy decoding; otherwise sample from softmax(logits / temperature).
+            top_k: sample from the k most likely tokens.
+            top_p: sample from the fewest tokens with at least this probability in total.
+            stop: tokens that end a sequence, which is padded with that token until all have ended.
+            starts: first real position of each sequence, [batch], with left padding.
+            cached: whether to use key–value caches.
+            generator: random generator.
 
         Returns:
-            The sequences with what was added, [batch, sequence + at most num_tokens].
+            Prompts and new tokens, [batch, sequence + at most num_tokens].
 
         Raises:
-            ValueError: there is nothing to continue, or an argument is out of its range.
+            ValueError: the prompts are empty, or an argument is out of its range.
         """
         if not tokens.shape[1]:
-            raise ValueError("tokens must have at least one position to continue, got none")
+            raise ValueError("tokens must have at least one position, got none")
         if num_tokens < 0:
             raise ValueError(f"num_tokens must be at least 0, got {num_tokens}")
         caches = self.new_caches() if cached else None
@@ -236,14 +230,14 @@ class TextDecoder(nn.Module):
         pattern: Pattern | None,
         caches: Sequence[KeyValueCache] | None,
     ) -> tuple[Tensor, Pattern | None]:
-        """Return the vectors that enter the first block, and who may look at whom."""
+        """Return the input of the first block, and the pattern."""
         offset = len(caches[0]) if caches else 0
         pattern = narrowed(self.pattern, pattern)
         if starts is not None:
             starts = torch.as_tensor(starts, device=tokens.device)
             if starts.shape != tokens.shape[:1]:
                 raise ValueError(
-                    f"starts must name one start per sequence, got {starts.numel()} for a batch of "
+                    f"starts must have one entry per sequence, got {starts.numel()} for a batch of "
                     f"{len(tokens)}"
                 )
             pattern = narrowed(pattern, padding(starts=starts))

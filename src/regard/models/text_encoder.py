@@ -1,4 +1,4 @@
-"""A transformer that reads text: BERT's shape."""
+"""BERT."""
 
 import torch
 from jaxtyping import Float, Int
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from regard.matrix import AttentionMatrix
 from regard.models.embedding import TokenEmbedding
-from regard.models.order import Positions
+from regard.models.order import PositionEncoding
 from regard.models.stack import Stack
 from regard.models.weights import bert, loaded
 from regard.patterns import Pattern
@@ -14,30 +14,26 @@ from regard.patterns.narrowed import narrowed
 
 
 class TextEncoder(nn.Module):
-    """Turn tokens into vectors that depend on all tokens around them (Devlin et al., 2019).
-
-    Attention is bidirectional: what is masked in BERT's training is tokens, not attention.
+    """A bidirectional text encoder (Devlin et al., 2019).
 
     Args:
-        vocabulary_size: number of different tokens.
+        vocabulary_size: size of the vocabulary.
         model_dim: size of the vectors.
         num_layers: number of blocks.
         num_heads: number of heads of a block.
-        hidden_dim: size of the hidden layer of a block; 4 · model_dim by default, and 0 for blocks
-            of attention alone.
-        positions: how the model is told the order of its tokens: "learned", "sinusoidal", "rotary",
-            "alibi", "relative", a `Rotary` or a `Bias`; with None it isn't, and a permutation of
-            the tokens permutes the vectors, nothing else.
+        hidden_dim: hidden size of the feed-forward layer; 4 · model_dim by default, 0 for none.
+        position_encoding: "learned", "sinusoidal", "rotary", "alibi", "relative", a `Rotary`, a
+            `Bias`, or None for a model that is equivariant to permutations.
         num_positions: the longest sequence, if positions are learned.
         num_types: number of token types; 0 for none.
-        activation: the activation of the hidden layer, as in `FeedForward`.
-        norm_eps: what is added to a variance before it divides.
-        pattern: who may look at whom; everyone at everyone by default.
-        dropout: the share that is dropped in training, of embeddings and of what blocks add.
-        attention_dropout: the share of attention weights that is dropped in training.
+        activation: activation of the feed-forward layer; see `FeedForward`.
+        norm_eps: epsilon of the norms.
+        pattern: which keys each query may attend to; all by default.
+        dropout: dropout probability of embeddings and residual branches.
+        attention_dropout: dropout probability of attention weights.
 
     Raises:
-        ValueError: sizes don't fit together, or there is no choice of that name.
+        ValueError: sizes don't fit together, or a choice is unknown.
 
     >>> import torch, regard
     >>> encoder = TextEncoder(vocabulary_size=100, model_dim=32, num_layers=2, num_heads=4).eval()
@@ -56,7 +52,7 @@ class TextEncoder(nn.Module):
         num_heads: int,
         *,
         hidden_dim: int | None = None,
-        positions: Positions = "learned",
+        position_encoding: PositionEncoding = "learned",
         num_positions: int = 512,
         num_types: int = 0,
         activation: str = "gelu",
@@ -74,14 +70,14 @@ class TextEncoder(nn.Module):
             activation=activation,
             norm_eps=norm_eps,
             norm_first=False,
-            positions=positions,
+            position_encoding=position_encoding,
             dropout=dropout,
             attention_dropout=attention_dropout,
         )
         self.embedding = TokenEmbedding(
             vocabulary_size,
             model_dim,
-            positions=positions,
+            position_encoding=position_encoding,
             num_positions=num_positions,
             num_types=num_types,
         )
@@ -94,11 +90,10 @@ class TextEncoder(nn.Module):
         """Make an encoder with the weights of a BERT model of transformers.
 
         Args:
-            model: a `BertModel`, or a model with a head on one. The head and the pooler are left
-                out.
+            model: a `BertModel`, with or without a head. Head and pooler are ignored.
 
         Raises:
-            ValueError: the model is of another kind, or has something that this class has not.
+            ValueError: the model has another type, or a setting that this class doesn't support.
         """
         return loaded(cls, model, {"bert": bert})
 
@@ -108,7 +103,7 @@ class TextEncoder(nn.Module):
         *,
         types: Int[Tensor, "batch sequence"] | None = None,
     ) -> Float[Tensor, "batch sequence model_dim"]:
-        """Return the vectors that enter the first block: token, position and type, normed."""
+        """Return the input of the first block: token, position and type embeddings, normed."""
         return self.dropout(self.norm(self.embedding(tokens, types=types)))
 
     def forward(
@@ -122,8 +117,8 @@ class TextEncoder(nn.Module):
 
         Args:
             tokens: token ids, [batch, sequence].
-            types: the type of each token, [batch, sequence]; 0 by default.
-            pattern: who may look at whom in this call: `padding(lengths)`, say.
+            types: type of each token, [batch, sequence]; 0 by default.
+            pattern: combined with the model's pattern by `&`, such as `padding(lengths)`.
         """
         x = self.embed(tokens, types=types)
         return self.layers(x, pattern=narrowed(self.pattern, pattern))
@@ -135,7 +130,7 @@ class TextEncoder(nn.Module):
         types: Int[Tensor, "batch sequence"] | None = None,
         pattern: Pattern | None = None,
     ) -> list[Float[Tensor, "batch sequence model_dim"]]:
-        """Return the embeddings and what each block made of them; arguments as for `forward`."""
+        """Return the embeddings and the output of each block; arguments as for `forward`."""
         x = self.embed(tokens, types=types)
         return self.layers.states(x, pattern=narrowed(self.pattern, pattern))
 

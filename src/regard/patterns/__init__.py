@@ -1,8 +1,8 @@
-"""Who may look at whom: predicates over positions that combine with `&`, `|` and `~`.
+"""Attention masks as predicates over positions, combined with `&`, `|` and `~`.
 
-A pattern is never an n × n tensor unless someone asks for one. `allows` gives the mask of a
-rectangle, `cover` says NONE, SOME or ALL of it without visiting its pairs, and everything else
-(block lists, FlexAttention's BlockMask, tile skipping) is derived from these two.
+A pattern is an n × n tensor only on request. `allows` returns the mask of a rectangle; `cover`
+classifies it as NONE, SOME or ALL without visiting its pairs. Everything else (block lists,
+FlexAttention's BlockMask, tile skipping) is derived from these two.
 """
 
 from regard.patterns.causal import causal
@@ -14,6 +14,7 @@ from regard.patterns.global_at import global_at
 from regard.patterns.layout import Layout, layout
 from regard.patterns.neighbours import neighbours
 from regard.patterns.padding import padding
+from regard.patterns.pairs import pairs
 from regard.patterns.pattern import Pattern, everyone
 from regard.patterns.prefix import prefix
 from regard.patterns.strided import strided
@@ -32,6 +33,7 @@ __all__ = [
     "layout",
     "neighbours",
     "padding",
+    "pairs",
     "prefix",
     "strided",
     "window",

@@ -1,4 +1,4 @@
-"""Query blocks and the keys that they need, one entry a block."""
+"""Query blocks and their keys."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,10 @@ _MERGED_PAIRS = 1 << 22
 
 @dataclass(frozen=True)
 class Blocks:
-    """Query blocks and the keys that they need, in rows of the lattice; one entry a block.
+    """Query blocks and their keys, in rows of the lattice; one entry per block.
 
-    `every` says that all its pairs are allowed; `gaps` that it skips some of the keys between its
-    first and its last, and then the runs from `first_run` on, `num_runs` of them, name its keys.
+    `every`: all pairs are allowed. `gaps`: the keys are not contiguous; the `num_runs` runs from
+    `first_run` on list them.
     """
 
     batch: Int[Tensor, "blocks"]
@@ -33,7 +33,7 @@ class Blocks:
 
 
 def find_blocks(runs: Runs, block: int, num_queries: int, num_keys: int) -> Blocks:
-    """Return the query blocks that the runs belong to."""
+    """Return the query blocks of the runs."""
     name = torch.stack([runs.batch, runs.classes, runs.query_block])
     begins = torch.ones(name.shape[1], dtype=torch.bool, device="cpu")
     begins[1:] = (name[:, 1:] != name[:, :-1]).any(dim=0)
@@ -63,13 +63,13 @@ def _summed(values: Tensor, first: Tensor, end: Tensor) -> Tensor:
 
 
 def merge(blocks: Blocks) -> Blocks:
-    """Join neighbouring blocks that need the very same keys: a long call beats many short ones."""
+    """Merge neighbouring blocks with the same keys: one long call beats many short ones."""
     alike = torch.stack([blocks.batch, blocks.classes, blocks.key_start, blocks.key_count])
     same = torch.zeros_like(blocks.gaps)
     same[1:] = (alike[:, 1:] == alike[:, :-1]).all(dim=0)
     same[1:] &= blocks.query_start[1:] == blocks.query_start[:-1] + blocks.query_count[:-1]
     same[1:] &= (blocks.every[1:] == blocks.every[:-1]) & ~blocks.gaps[1:] & ~blocks.gaps[:-1]
-    # A mask of its own must stay small, so a long stretch of masked blocks is cut.
+    # Masks must stay small, so long stretches of masked blocks are split.
     number = torch.arange(len(same), device="cpu")
     begin = torch.cummax(torch.where(same, 0, number), dim=0).values
     most = torch.clamp_min(_MERGED_PAIRS // (blocks.query_count * blocks.key_count), 1)

@@ -1,4 +1,4 @@
-"""Looking back only."""
+"""Causal masks."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from regard.patterns.pattern import Pattern
 
 @dataclass(frozen=True)
 class Causal(Pattern):
-    """A position may look at itself and at what stands before it."""
+    """Each position attends to itself and to earlier ones."""
 
     relative = True
 
@@ -28,7 +28,7 @@ class Causal(Pattern):
 
 
 def causal() -> Pattern:
-    """Let a position look at itself and at everything before it (masked self-attention).
+    """Let each position attend to itself and to earlier ones (masked self-attention).
 
     >>> print(causal().draw(4))
     ■ · · ·
@@ -36,7 +36,7 @@ def causal() -> Pattern:
     ■ ■ ■ ·
     ■ ■ ■ ■
 
-    With three keys cached and two new tokens, the queries stand at positions 3 and 4:
+    With three cached keys and two new tokens, the queries have positions 3 and 4:
 
     >>> print(causal().draw(2, 5))
     ■ ■ ■ ■ ·

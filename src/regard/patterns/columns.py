@@ -1,4 +1,4 @@
-"""Looking at every so many positions, counted from the start."""
+"""Keys at multiples of a number."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from regard.patterns.pattern import Lattice, Pattern
 
 @dataclass(frozen=True)
 class Columns(Pattern):
-    """Every position may look at the multiples of a number."""
+    """Every position attends to the multiples of a number."""
 
     every: int
 
@@ -40,7 +40,7 @@ class Columns(Pattern):
 
 
 def columns(every: int) -> Pattern:
-    """Let every position look at positions 0, `every`, 2 · `every` and so on.
+    """Let every position attend to positions 0, `every`, 2 · `every` and so on.
 
     >>> print(columns(every=3).draw(5))
     ■ · · ■ ·

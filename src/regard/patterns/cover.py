@@ -1,4 +1,4 @@
-"""How much of a rectangle of pairs is allowed, told without visiting the pairs."""
+"""How much of a rectangle of pairs a pattern allows, without visiting the pairs."""
 
 from enum import IntEnum
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Cover(IntEnum):
-    """Say how much of a rectangle of pairs a pattern allows."""
+    """How much of a rectangle of pairs a pattern allows."""
 
     NONE = 0
     SOME = 1
@@ -24,16 +24,16 @@ class Span(NamedTuple):
 
 
 def as_span(positions: range) -> Span:
-    """Return a range of positions as a span of one rectangle."""
+    """Return a range of positions as a span."""
     if len(positions) == 0 or positions.step != 1:
-        raise ValueError(f"a span must be a range with step 1 that isn't empty, got {positions}")
+        raise ValueError(f"a span must be a non-empty range with step 1, got {positions}")
     return Span(torch.tensor(positions[0], device="cpu"), torch.tensor(positions[-1], device="cpu"))
 
 
 def codes(
     none: Bool[Tensor, "..."], every: Bool[Tensor, "..."], batch: Int[Tensor, "..."]
 ) -> Int8[Tensor, "..."]:
-    """Return cover codes from where a rectangle is empty and where it is full."""
+    """Return cover codes, given which rectangles are empty and which are full."""
     found = (1 + every.to(torch.int8)) * ~none
-    # Not by torch.broadcast_shapes, which loads a package for symbolic shapes: a second or more.
+    # torch.broadcast_shapes would import symbolic shapes, which takes a second or more.
     return torch.broadcast_tensors(found, batch)[0]

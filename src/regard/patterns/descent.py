@@ -1,4 +1,4 @@
-"""The key blocks that each query block needs, found from coarse rectangles to fine ones."""
+"""Find the key blocks of each query block, from coarse rectangles to fine ones."""
 
 from dataclasses import dataclass
 
@@ -11,21 +11,21 @@ from regard.patterns.pattern import Pattern
 from regard.patterns.range_extrema import RangeExtrema
 
 KEY_BLOCK = 32
-"""Keys are taken in multiples of this: small enough to trim, and whole vector registers."""
+"""Keys come in multiples of this: small enough to trim, and whole vector registers."""
 
 _FAN_OUT = 2
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs of key blocks that query blocks need, sorted; all tensors have the same length.
+    """Sorted runs of key blocks, one entry per run.
 
     Attributes:
         batch: the sequence of the batch.
         classes: the class of the lattice.
-        query_block: the number of the query block in its class.
-        key_block: the number of the first key block of the run.
-        length: the number of key blocks in the run.
+        query_block: index of the query block in its class.
+        key_block: index of the run's first key block.
+        length: number of key blocks.
         code: `Cover.SOME` or `Cover.ALL`.
     """
 
@@ -43,17 +43,16 @@ def descend(
     keys: Int[Tensor, "classes key_rows"],
     block: int,
 ) -> Runs:
-    """Find the runs of key blocks that each block of queries needs.
+    """Find the runs of key blocks of each query block.
 
-    A rectangle that the pattern covers with NONE is dropped, one with ALL is written down as it is,
-    and one with SOME is cut into smaller ones. The work grows with what is found, not with the
-    area.
+    Rectangles with cover NONE are dropped, those with ALL are recorded, those with SOME are split.
+    The work grows with the number of runs, not with the area.
 
     Args:
-        pattern: who may look at whom.
+        pattern: the pattern.
         queries: positions of the queries of each class.
         keys: positions of the keys of each class, ascending.
-        block: how many queries make a block.
+        block: queries per block.
     """
     num_classes, num_queries = queries.shape
     num_keys = keys.shape[1]
@@ -79,7 +78,7 @@ def descend(
         code = pattern.cover_spans(batch, query, key)
 
         settled = code == Cover.ALL if scale > 1 else code != Cover.NONE
-        # A square of blocks that is settled becomes one run for each of its query blocks.
+        # A settled square of blocks becomes one run per query block.
         every_row = (row[settled][:, None] * scale + torch.arange(scale, device="cpu")).flatten()
         spread = [x[settled].repeat_interleave(scale) for x in (batch, classes, column, code)]
         inside = every_row < num_rows

@@ -1,4 +1,4 @@
-"""Several documents packed into one sequence."""
+"""Documents packed into one sequence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from regard.patterns.whole import as_tensor, whole_numbers
 
 @dataclass(frozen=True, eq=False)
 class Documents(Pattern):
-    """A position may look at positions of its own document."""
+    """A position attends to its own document."""
 
     ids: Int[Tensor, "rows sequence"]
     batched: bool
@@ -23,7 +23,7 @@ class Documents(Pattern):
     _run_ids: RangeExtrema = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Neighbours with one id form a run; runs, unlike positions, are few. Rows lie end to end.
+        # Consecutive equal ids form a run, and runs are few. Rows are concatenated.
         flat = self.ids.cpu().flatten()
         begins = torch.ones_like(flat, dtype=torch.bool)
         begins[1:] = flat[1:] != flat[:-1]
@@ -74,13 +74,12 @@ class Documents(Pattern):
             )
         if self.ids.shape[1] != num_keys:
             raise ValueError(
-                f"documents: ids must name the document of each key ({num_keys}), "
-                f"got {self.ids.shape[1]} ids"
+                f"documents: ids must have one id per key ({num_keys}), got {self.ids.shape[1]}"
             )
         if queries and (queries[0] < 0 or queries[-1] >= num_keys):
             raise ValueError(
-                f"documents: every query must stand at one of the {num_keys} keys to have a "
-                f"document, got positions {queries[0]} to {queries[-1]}"
+                f"documents: query positions must be from 0 to {num_keys - 1}, "
+                f"got {queries[0]} to {queries[-1]}"
             )
 
     def __repr__(self) -> str:
@@ -91,7 +90,7 @@ class Documents(Pattern):
 def documents(
     ids: Sequence[int] | Sequence[Sequence[int]] | Int[Tensor, "sequence"] | Int[Tensor, "b n"],
 ) -> Pattern:
-    """Keep documents that are packed into one sequence apart: look within one's own only.
+    """Let each position attend to its own document only (packed sequences).
 
     >>> print(documents([0, 0, 1, 1, 1]).draw(5))
     ■ ■ · · ·
@@ -101,14 +100,14 @@ def documents(
     · · ■ ■ ■
 
     Args:
-        ids: the document of each position, [sequence], or [batch, sequence]. Any whole numbers;
-            documents need not be contiguous, but only contiguous ones save work.
+        ids: document id of each position, [sequence] or [batch, sequence]. Any integers; documents
+            need not be contiguous, but only contiguous ones save work.
     """
     values = whole_numbers(ids)
     if values is None or values.dim() not in (1, 2) or values.numel() == 0:
         got = as_tensor(ids)
         raise ValueError(
-            "documents: ids must be whole numbers, [sequence] or [batch, sequence] and not empty, "
+            "documents: ids must be integers, [sequence] or [batch, sequence] and not empty, "
             f"got shape {list(got.shape)} of {got.dtype}"
         )
     return Documents(torch.atleast_2d(values), batched=values.dim() == 2)

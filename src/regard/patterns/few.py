@@ -1,4 +1,4 @@
-"""What a few queries may look at, as in each step of a text that is being generated."""
+"""The allowed keys of a few queries, as in a step of generation."""
 
 from typing import NamedTuple
 
@@ -10,19 +10,18 @@ from regard.patterns.layout_cache import cached
 from regard.patterns.pattern import Pattern
 
 FEW = 16
-"""Queries for which a mask is written down without a look at what blocks it leaves empty."""
+"""Up to this many queries get a dense mask instead of a layout."""
 
 _WORTH_COPYING = 4
-"""How many times as many keys are passed over as are copied, for that to be quicker."""
+"""Keys are gathered if at most one in this many is allowed."""
 
 
 class Few(NamedTuple):
-    """The keys that a few queries may look at.
+    """The allowed keys of a few queries.
 
     Attributes:
-        keys: from the first key to the last one that any of them may look at; where most of those
-            are looked at by none, the others one by one.
-        mask: which of these each of them may look at; None if all may.
+        keys: a slice from the first allowed key to the last; or the allowed keys, if they are few.
+        mask: which of these each query may attend to; None if all.
     """
 
     keys: slice | Int[Tensor, "some_keys"]
@@ -32,10 +31,7 @@ class Few(NamedTuple):
 def few(
     pattern: Pattern, first_position: int, num_queries: int, num_keys: int, device: torch.device
 ) -> Few:
-    """Return what a few queries that stand one after the other may look at.
-
-    The layers of a model ask for the same, and get it from memory.
-    """
+    """Return the allowed keys of a few consecutive queries, cached for the layers of a model."""
     name = ("few", first_position, num_queries, num_keys, device)
 
     def make() -> Few:
@@ -54,7 +50,7 @@ def few(
 def _mask(
     pattern: Pattern, first_position: int, num_queries: int, num_keys: int
 ) -> Bool[Tensor, "batch_or_1 queries keys"]:
-    """Write a mask down, or read it from one that was written down for the next steps too."""
+    """Return a dense mask, sliced from a cached one that serves several steps if possible."""
     stop = first_position + num_queries
     start = first_position - first_position % FEW
     bounded = any(leaf.num_positions is not None for leaf in pattern.leaves())

@@ -1,4 +1,4 @@
-"""A mask that somebody already has."""
+"""A pattern from a boolean mask."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,22 +13,25 @@ from regard.patterns.pattern import Everyone, Pattern
 
 @dataclass(frozen=True, eq=False)
 class FromMask(Pattern):
-    """Look up in a boolean mask who may look at whom."""
+    """Read allowed pairs from a boolean mask."""
 
     mask: Bool[Tensor, "rows queries keys"]
     batched: bool
 
     @cached_property
     def _counts(self) -> Int[Tensor, "rows queries_and_1 keys_and_1"]:
-        """Say at [b, i, j] how many pairs are allowed above i and left of j."""
+        """The number of allowed pairs above i and left of j, at [b, i, j]."""
         few = self.mask[0].numel() < 2**31
         kind = torch.int32 if few else torch.int64
-        counts = self.mask.cpu().cumsum(1, dtype=kind).cumsum(2, dtype=kind)
-        return torch.nn.functional.pad(counts, (1, 0, 1, 0))
+        rows, queries, keys = self.mask.shape
+        counts = torch.zeros(rows, queries + 1, keys + 1, dtype=kind, device="cpu")
+        # In place: this is four bytes a pair, and would be twelve while it is made.
+        counts[:, 1:, 1:].copy_(self.mask).cumsum_(1).cumsum_(2)
+        return counts
 
     @cached_property
     def share_of_blocks(self) -> float:
-        """The share of blocks of 64 × 32 pairs in which some are allowed."""
+        """The share of blocks of 64 × 32 pairs with an allowed pair."""
         rows, queries, keys = self.mask.shape
         whole = torch.nn.functional.pad(self.mask, (0, -keys % 32, 0, -queries % 64))
         in_keys = whole.view(rows, -1, whole.shape[2] // 32, 32).any(dim=3)
@@ -99,10 +102,10 @@ class FromMask(Pattern):
 
 
 def from_mask(mask: Bool[Tensor, "queries keys"] | Bool[Tensor, "batch queries keys"]) -> Pattern:
-    """Take over a boolean mask as it is, `True` meaning *may look*.
+    """Make a pattern from a boolean mask, `True` meaning *may attend*.
 
-    Use it for masks that nothing shorter describes: it holds a number for every pair. As
-    everywhere, the last row belongs to the position of the last key.
+    Prefer other patterns: this one holds a value for every pair. The last row has the position of
+    the last key.
 
     >>> print(from_mask(torch.tensor([[True, False, True], [False, False, True]])).draw(2, 3))
     ■ · ■

@@ -1,4 +1,4 @@
-"""A few positions that see all and are seen by all."""
+"""Global tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from regard.patterns.whole import whole_numbers
 
 @dataclass(frozen=True)
 class GlobalAt(Pattern):
-    """Some positions may look at all, and all may look at them."""
+    """Some positions attend to all, and all attend to them."""
 
     positions: tuple[int, ...]
     _sorted: Tensor = field(init=False, repr=False, compare=False)
@@ -34,7 +34,7 @@ class GlobalAt(Pattern):
         return self._is_chosen(query) | self._is_chosen(key)
 
     def _is_chosen(self, position: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
-        """Say elementwise whether a position is chosen; the last entry is for those outside."""
+        """Return elementwise whether a position is chosen; the last entry is for others."""
         none = len(self._chosen) - 1
         inside = (position >= 0) & (position < none)
         return self._chosen.to(position.device)[torch.where(inside, position, none)]
@@ -62,7 +62,7 @@ class GlobalAt(Pattern):
     def check(self, batch: int, queries: range, num_keys: int) -> None:
         if self.positions[-1] >= num_keys:
             raise ValueError(
-                f"global_at: positions must lie below the number of keys ({num_keys}), "
+                f"global_at: positions must be below the number of keys ({num_keys}), "
                 f"got {self.positions[-1]}"
             )
 
@@ -71,7 +71,7 @@ class GlobalAt(Pattern):
 
 
 def global_at(positions: Sequence[int] | Int[Tensor, "chosen"]) -> Pattern:
-    """Let some positions look at all positions, and all positions look at them.
+    """Let some positions attend to all, and all attend to them (global tokens).
 
     >>> print(global_at([1]).draw(4))
     · ■ · ·
@@ -85,7 +85,7 @@ def global_at(positions: Sequence[int] | Int[Tensor, "chosen"]) -> Pattern:
     values = whole_numbers(positions)
     if values is None or values.dim() != 1 or len(values) == 0 or values.min() < 0:
         raise ValueError(
-            "global_at: positions must be a list of at least one whole number from 0 on, "
+            "global_at: positions must be a non-empty list of integers, at least 0, "
             f"got {positions!r}"
         )
     return GlobalAt(tuple(sorted(set(to_list(values)))))

@@ -1,8 +1,8 @@
-"""The work that a pattern asks for: strips of equal rectangles, found without n² work.
+"""The block-sparse layout of a pattern: strips of equal rectangles, found without n² work.
 
-Query rows are cut into blocks, and `descend` tells which keys each block needs. Blocks that need
-equally many keys make a strip, which is one batched call of a kernel; where their masks are the
-same too, the strip carries that one mask. A window is a single strip, but for its first blocks.
+Queries are split into blocks, and `descend` finds the keys of each block. Blocks with equally many
+keys form a strip, which is one batched kernel call; blocks with the same mask share it. A window is
+a single strip, except for its first blocks.
 """
 
 from collections.abc import Iterator
@@ -30,10 +30,10 @@ class Layout:
     """All strips of a pattern: every allowed pair of positions lies in exactly one of them.
 
     Attributes:
-        unwritten: the strips, with their masks not yet written down.
-        query_positions: where the queries stand.
-        starts_all: whether every query of every sequence is part of some fresh strip.
-        batch_size: how many sequences the pattern describes one by one, 1 if all are alike.
+        unwritten: the strips, without masks.
+        query_positions: position of each query.
+        starts_all: whether every query of every sequence is part of a fresh strip.
+        batch_size: batch size of the pattern, 1 if all sequences are alike.
     """
 
     unwritten: tuple[Strip, ...]
@@ -43,12 +43,12 @@ class Layout:
 
     @cached_property
     def strips(self) -> tuple[Strip, ...]:
-        """The strips, with their masks where these are small."""
+        """The strips, with masks if these are small."""
         return tuple(write_masks(self.unwritten, self.query_positions))
 
     @property
     def num_pairs(self) -> int:
-        """The number of pairs that are computed for one head of `batch_size` sequences."""
+        """The number of computed pairs per head, in all `batch_size` sequences."""
         return sum(
             strip.num_pairs * (self.batch_size if strip.batch is None else 1)
             for strip in self.unwritten
@@ -61,10 +61,10 @@ def layout(
     """Lay out a pattern in strips of blocks.
 
     Args:
-        pattern: who may look at whom.
-        query_positions: where the queries stand, [queries]; the keys stand at 0 … num_keys − 1.
-        num_keys: the number of keys.
-        block: how many queries make a block.
+        pattern: the pattern.
+        query_positions: position of each query, [queries].
+        num_keys: the number of keys, at positions 0 … num_keys − 1.
+        block: queries per block.
     """
     if block < 1:
         raise ValueError(f"block must be at least 1, got {block}")
@@ -92,7 +92,7 @@ def layout(
 def consecutive_layout(
     pattern: Pattern, first_position: int, num_queries: int, num_keys: int, block: int
 ) -> Layout:
-    """Return the layout for queries that stand one after the other, from memory where possible."""
+    """Return the cached layout of consecutive queries."""
 
     def make() -> Layout:
         positions = torch.arange(first_position, first_position + num_queries, device="cpu")
@@ -139,16 +139,16 @@ def _strips(
 
 @dataclass(frozen=True)
 class _Shared:
-    """Which blocks have a mask that others have too, and what must agree for that."""
+    """Which blocks may share a mask, and the traits that must agree for that."""
 
     found: Tensor
     traits: list[Tensor]
 
 
 def _shares_mask(blocks: Blocks, pattern: Pattern, positions: Tensor, lattice: Lattice) -> _Shared:
-    """Tell which masks depend only on the distance between the block and its keys.
+    """Find the masks that depend only on the distance between the block and its keys.
 
-    They do where everything in the pattern that is not relative is constant on the rectangle.
+    They do if every leaf that is not relative is constant on the rectangle.
     """
     step = lattice.query_step
     steady = step is not None and lattice.key_step is not None
@@ -171,7 +171,7 @@ def _span(positions: Tensor, classes: Tensor, start: Tensor, count: Tensor) -> S
 
 
 def _alike(blocks: Blocks, shared: _Shared) -> list[Tensor]:
-    """Group the blocks that can go through one call together."""
+    """Group the blocks that can share one kernel call."""
     traits = [blocks.batch, blocks.query_count, blocks.key_count]
     traits += [blocks.every.long(), shared.found.long()]
     traits.append(torch.where(blocks.gaps, blocks.num_runs, 0))
@@ -182,7 +182,7 @@ def _alike(blocks: Blocks, shared: _Shared) -> list[Tensor]:
 
 
 def _steady(blocks: Blocks, groups: list[Tensor]) -> Iterator[Tensor]:
-    """Cut groups of large blocks where their distance changes: a steady strip is read in place."""
+    """Split groups of large blocks where their pitch changes: regular strips are read in place."""
     for group in groups:
         one = group[0]
         if blocks.gaps[one] or blocks.query_count[one] * blocks.key_count[one] < _WORTH_A_CALL:
@@ -208,7 +208,7 @@ def _rows(
 
 
 def _with_gaps(blocks: Blocks, runs: Runs, group: Tensor) -> Tensor:
-    """List the lattice rows of the keys of blocks that skip some, [blocks, keys]."""
+    """List the lattice rows of the keys of blocks with gaps, [blocks, keys]."""
     num_runs, key_count = int(blocks.num_runs[group[0]]), int(blocks.key_count[group[0]])
     chosen = (blocks.first_run[group][:, None] + torch.arange(num_runs, device="cpu")).flatten()
     lengths = runs.length[chosen]

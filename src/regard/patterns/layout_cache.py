@@ -1,4 +1,4 @@
-"""Remembering what was made from a pattern: the layers and steps of a model ask for the same."""
+"""A cache of layouts, masks and steps, shared by the layers and steps of a model."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -18,30 +18,30 @@ _lock = Lock()
 
 
 def cached(pattern: Pattern, name: Hashable, make: Callable[[], Made]) -> Made:
-    """Return what was made from a pattern under a name, or make it.
+    """Return the cached value of a pattern and name, or make it.
 
-    The latest 64 things are kept: with each pattern itself, so that they go when it goes, and once
-    more of all patterns that compare by value together.
+    Each pattern caches its latest 64 values, which are freed with it; another 64 are shared by all
+    patterns that compare by value.
 
     Args:
         pattern: the pattern.
-        name: tells apart what is made from one pattern.
-        make: makes it.
+        name: all that the value depends on besides the pattern.
+        make: makes the value.
     """
     if torch._C._len_torch_dispatch_stack():  # pyright: ignore[reportPrivateUsage]
-        # Under a mode, tensors may be fakes, which are of no use to anybody else.
+        # Under a dispatch mode tensors may be fake; don't cache them.
         return make()
     mine: OrderedDict[Hashable, Any] | None = vars(pattern).get("_made")
     if mine is None:
         mine = OrderedDict()
         for part in (pattern, *pattern.leaves()):
-            # From here on it can't be changed.
+            # Makes the pattern immutable.
             vars(part).setdefault("_made", OrderedDict())
         mine = vars(pattern)["_made"]
         assert mine is not None
     found = mine.get(name, _MISSING)
     if found is _MISSING:
-        # Outside of inference mode, so that it can be used where gradients flow.
+        # Inference tensors could not be used with autograd.
         with torch.inference_mode(False):
             found = _shared(pattern, name, make)
     with _lock:
@@ -50,7 +50,7 @@ def cached(pattern: Pattern, name: Hashable, make: Callable[[], Made]) -> Made:
 
 
 def _shared(pattern: Pattern, name: Hashable, make: Callable[[], Made]) -> Made:
-    """Return what was made from an equal pattern, or make it."""
+    """Return the cached value of an equal pattern, or make it."""
     if not all(map(compares_by_value, pattern.leaves())):
         return make()
     key = (pattern, name)
@@ -64,7 +64,7 @@ def _shared(pattern: Pattern, name: Hashable, make: Callable[[], Made]) -> Made:
 
 
 def _keep(known: OrderedDict[Hashable, Any], name: Hashable, made: object) -> None:
-    """Keep something as the latest, and let the oldest go."""
+    """Cache a value as the latest, and evict the oldest."""
     known[name] = made
     known.move_to_end(name)
     while len(known) > _MOST:
@@ -72,6 +72,6 @@ def _keep(known: OrderedDict[Hashable, Any], name: Hashable, made: object) -> No
 
 
 def compares_by_value(leaf: Pattern) -> bool:
-    """Say whether equal patterns of a kind are the same to memory."""
+    """Return whether equal patterns of this type share cached values."""
     kind = type(leaf)
     return kind.__eq__ is not object.__eq__ and kind.__hash__ is not None  # pyright: ignore[reportUnnecessaryComparison]

@@ -1,10 +1,10 @@
-"""What is allowed always, and what is allowed now."""
+"""The intersection of optional patterns."""
 
 from regard.patterns.pattern import Pattern
 
 
 def narrowed(always: Pattern | None, now: Pattern | None) -> Pattern | None:
-    """Return the pattern of who may look always and now too; None stands for everyone."""
+    """Return `always & now`; None allows every pair."""
     if always is None:
         return now
     return always if now is None else always & now

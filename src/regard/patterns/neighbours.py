@@ -1,4 +1,4 @@
-"""Looking along the edges of a graph."""
+"""Attention along the edges of a graph."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from regard.patterns.whole import as_tensor, whole_numbers
 
 @dataclass(frozen=True, eq=False)
 class Neighbours(Pattern):
-    """A node may look at the nodes that an edge leads to."""
+    """A node attends to the nodes that its edges lead to."""
 
     edges: Int[Tensor, "edges 2"]
     num_nodes: int = field(init=False)
@@ -33,7 +33,7 @@ class Neighbours(Pattern):
 
     @cached_property
     def _row_starts(self) -> Int[Tensor, "nodes_and_1"]:
-        """Where the pairs of each query begin, and where those of the last one end."""
+        """Start of each query's pairs, and the end of the last."""
         nodes = torch.arange(self.num_nodes + 1, device="cpu")
         return torch.searchsorted(self._pairs, nodes * self.num_nodes)
 
@@ -65,12 +65,12 @@ class Neighbours(Pattern):
         nodes = torch.zeros(self.num_nodes + 1, num_keys, dtype=torch.bool, device=device)
         queries, keys = self.edges.to(device).unbind(1)
         nodes.view(-1)[queries * num_keys + keys] = True
-        # The last row is that of positions where no node is.
+        # The last row is for positions without a node.
         known = (query_positions >= 0) & (query_positions < self.num_nodes)
         return nodes[torch.where(known, query_positions, self.num_nodes)][None]
 
     def simplified(self, queries: range, num_keys: int) -> Pattern:
-        # Edges are counted before they are sorted: of most graphs nothing can be left out.
+        # Count edges before sorting them: most graphs can't be simplified.
         few = len(self.edges) < len(queries) * num_keys
         return self if few else super().simplified(queries, num_keys)
 
@@ -87,7 +87,7 @@ class Neighbours(Pattern):
         )
 
     def lattices(self, query_positions: Int[Tensor, "queries"], num_keys: int) -> list[Lattice]:
-        # One query and its neighbours make a class; classes of one size are stacked.
+        # A query and its neighbours form a class; classes of one size are stacked.
         known = torch.nonzero((query_positions >= 0) & (query_positions < self.num_nodes)).flatten()
         rows = query_positions[known]
         degrees = self._row_starts[rows + 1] - self._row_starts[rows]
@@ -102,7 +102,7 @@ class Neighbours(Pattern):
     def check(self, batch: int, queries: range, num_keys: int) -> None:
         if self.num_nodes > num_keys:
             raise ValueError(
-                f"neighbours: edges must name positions below the number of keys ({num_keys}), "
+                f"neighbours: positions must be below the number of keys ({num_keys}), "
                 f"got {self.num_nodes - 1}"
             )
 
@@ -111,7 +111,7 @@ class Neighbours(Pattern):
 
 
 def neighbours(edges: Sequence[tuple[int, int]] | Int[Tensor, "edges 2"]) -> Pattern:
-    """Let the nodes of a graph look along its edges: an edge (i, j) lets i look at j.
+    """Let the nodes of a graph attend along its edges: edge (i, j) lets i attend to j.
 
     >>> print(neighbours([(0, 1), (0, 3), (2, 0), (3, 3)]).draw(4))
     · ■ · ■
@@ -120,8 +120,8 @@ def neighbours(edges: Sequence[tuple[int, int]] | Int[Tensor, "edges 2"]) -> Pat
     · · · ■
 
     Args:
-        edges: pairs of positions (who looks, at whom), [edges, 2]. Repeated edges count once; a
-            node looks at itself only where an edge says so.
+        edges: pairs of positions (query, key), [edges, 2]. Repeated edges count once; there are no
+            implicit self-loops.
     """
     values = whole_numbers(edges)
     if values is None or values.dim() != 2 or values.shape[1] != 2 or not len(values):

@@ -1,4 +1,4 @@
-"""Not looking at padding."""
+"""Padding masks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _ENDLESS = torch.iinfo(torch.int64).max
 
 @dataclass(frozen=True, eq=False)
 class Padding(Pattern):
-    """In sequence b every position may look at positions `starts[b]` … `stops[b]` − 1."""
+    """In sequence b every position attends to positions `starts[b]` … `stops[b]` − 1."""
 
     starts: Int[Tensor, "batch"]
     stops: Int[Tensor, "batch"]
@@ -42,7 +42,7 @@ class Padding(Pattern):
     def check(self, batch: int, queries: range, num_keys: int) -> None:
         if batch != self.batch_size:
             raise ValueError(
-                f"padding: there must be one length or start per sequence, "
+                f"padding: lengths or starts must have one entry per sequence, "
                 f"got {self.batch_size} for a batch of {batch}"
             )
         last = int(self.stops.where(self.stops != _ENDLESS, 0).max())
@@ -64,7 +64,7 @@ def padding(
     *,
     starts: Sequence[int] | Int[Tensor, "batch"] | None = None,
 ) -> Pattern:
-    """Hide the padding of each sequence of a batch: only keys are hidden, not queries.
+    """Mask the padding of each sequence: keys only, not queries.
 
     >>> print(padding([2, 3]).draw(3))
     ■ ■ ·
@@ -75,8 +75,8 @@ def padding(
     ■ ■ ■
     ■ ■ ■
 
-    Prompts of different lengths are padded on the left, so that all go on at their end. Such
-    padding is told by where the sequences start, and holds for whatever is added to them later.
+    For left padding, as in generation, pass where the sequences start; it holds for tokens that
+    are added later too.
 
     >>> print(padding(starts=[1]).draw(3))
     · ■ ■
@@ -84,20 +84,19 @@ def padding(
     · ■ ■
 
     Args:
-        lengths: how many positions of each sequence are real, [batch]; all that follow its start
-            by default.
-        starts: where each sequence starts, [batch]; at 0 by default.
+        lengths: number of real positions of each sequence, [batch]; all after its start by default.
+        starts: first real position of each sequence, [batch]; 0 by default.
     """
     if lengths is None:
         if starts is None:
-            raise ValueError("padding: pass lengths, or starts where the padding is on the left")
+            raise ValueError("padding: pass lengths, or starts for left padding")
         firsts = _checked("starts", starts)
         return Padding(firsts, torch.full_like(firsts, _ENDLESS))
     counts = _checked("lengths", lengths)
     firsts = torch.zeros_like(counts) if starts is None else _checked("starts", starts)
     if len(counts) != len(firsts):
         raise ValueError(
-            "padding: lengths and starts must name as many sequences, "
+            "padding: lengths and starts must have the same number of sequences, "
             f"got {len(counts)} and {len(firsts)}"
         )
     return Padding(firsts, firsts + counts)
@@ -109,12 +108,10 @@ def _checked(name: str, given: object) -> Int[Tensor, "batch"]:
         got = repr(given)
         if isinstance(given, Tensor):
             got = (
-                f"a tensor of {given.dtype} and shape {list(given.shape)}; of a mask with 1 for "
-                "what is real and padding at the end, pass mask.sum(-1)"
+                f"a tensor of {given.dtype} and shape {list(given.shape)}; for a right-padded mask "
+                "with 1 for real tokens, pass mask.sum(-1)"
             )
-        raise ValueError(
-            f"padding: {name} must be a list of whole numbers, one per sequence, got {got}"
-        )
+        raise ValueError(f"padding: {name} must be a list of integers, one per sequence, got {got}")
     if int(values.min()) < 0:
         raise ValueError(f"padding: {name} must be at least 0, got {int(values.min())}")
     return values

@@ -1,4 +1,4 @@
-"""A pattern cut into disjoint parts: one that is block-shaped, and others that are gathered."""
+"""Split a pattern into disjoint parts: a block-shaped one, and gathered ones."""
 
 from dataclasses import dataclass
 
@@ -11,17 +11,13 @@ from regard.patterns.pattern import Both, Either, Everyone, Lattice, Not, Patter
 
 @dataclass(frozen=True)
 class PatternPart:
-    """Pairs that `pattern` allows on some lattices; the parts of a pattern share no pair.
-
-    `source` is the pattern whose lattices they are, or None for the single one that holds every
-    pair.
-    """
+    """The pairs that `pattern` allows on the lattices of `source`; on all pairs if it is None."""
 
     source: Pattern | None
     pattern: Pattern
 
     def lattices(self, query_positions: Int[Tensor, "queries"], num_keys: int) -> list[Lattice]:
-        """Return the lattices on which the part lies."""
+        """Return the lattices of the part."""
         if self.source is not None:
             found = self.source.lattices(query_positions, num_keys) or []
             return [one for one in found if one.queries.numel() and one.keys.numel()]
@@ -30,7 +26,7 @@ class PatternPart:
 
 
 def parts(pattern: Pattern) -> list[PatternPart]:
-    """Cut a pattern into disjoint parts, of which at most the first is block-shaped.
+    """Split a pattern into disjoint parts, of which at most the first is block-shaped.
 
     >>> from regard.patterns import causal, columns, window
     >>> for part in parts(causal() & (window(before=63) | columns(every=64))):

@@ -1,4 +1,4 @@
-"""What a pattern is: who may look at whom, and how patterns combine."""
+"""The base class of patterns, and their combinations."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -16,9 +16,9 @@ from regard.patterns.whole import as_tensor
 class Lattice(NamedTuple):
     """Rectangles of gathered rows: in class c, each of `queries[c]` with each of `keys[c]`.
 
-    Rows are indices into the query and key tensors, ascending within a class. A step is the
-    distance between neighbours where that is the same throughout, so that the rows can be read in
-    place; `None` where they must be gathered.
+    Rows are indices into the query and key tensors, ascending within a class. The step is the
+    distance between consecutive rows if it is constant, so that they can be read in place, else
+    `None`.
     """
 
     queries: Int[Tensor, "classes query_rows"]
@@ -28,32 +28,32 @@ class Lattice(NamedTuple):
 
 
 class Pattern(ABC):
-    """Who may look at whom: a predicate over positions, where `True` means *may look*.
+    """An attention mask as a predicate over positions; `True` means *may attend*.
 
-    A new pattern needs `test`. `cover_spans` tells which rectangles can be skipped; without it
-    every rectangle is looked into. Combine patterns with `&`, `|` and `~`.
+    A subclass must define `test`. `cover_spans` lets kernels skip rectangles; without it every
+    pair is tested. Combine patterns with `&`, `|` and `~`.
 
-    A pattern is not changed after it was used: how it is cut up is kept for the next call.
+    A pattern is immutable once used, because its layouts are cached.
     """
 
     relative: bool = False
-    """Whether the answer depends on the distance between the two positions alone."""
+    """Whether `test` depends only on the distance between query and key."""
 
     @property
     def batch_size(self) -> int | None:
-        """The number of sequences the pattern describes one by one, or None if all are alike."""
+        """The size of the batch axis, or None if all sequences have the same mask."""
         return None
 
     @property
     def num_positions(self) -> int | None:
-        """The number of positions that the pattern knows of, or None if it knows any."""
+        """The number of positions for which the pattern is defined, or None for any."""
         return None
 
     @abstractmethod
     def test(
         self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
     ) -> Bool[Tensor, "..."]:
-        """Say elementwise whether the query's position may look at the key's position."""
+        """Return elementwise whether the query position may attend to the key position."""
 
     def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
         """Return the `Cover` of each rectangle query × key, elementwise, visiting no pair.
@@ -65,17 +65,17 @@ class Pattern(ABC):
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Tensors of somebody else that it reads: most patterns own what they read."""
+        """Tensors that it reads and does not own; most patterns have none."""
         return ()
 
     def dense(
         self, query_positions: Int[Tensor, "queries"], num_keys: int
     ) -> Bool[Tensor, "batch_or_1 queries keys"]:
-        """Write down which queries may look at which of the keys at 0 … num_keys − 1.
+        """Return the dense mask, on the device of the positions.
 
         Args:
-            query_positions: where the queries stand, [queries], on the device that is wanted.
-            num_keys: the number of keys.
+            query_positions: position of each query, [queries].
+            num_keys: the number of keys, at positions 0 … num_keys − 1.
         """
         device = query_positions.device
         batch = torch.arange(self.batch_size or 1, device=device)[:, None, None]
@@ -84,12 +84,12 @@ class Pattern(ABC):
         return allowed.expand(len(batch), len(query_positions), num_keys)
 
     def check(self, batch: int, queries: range, num_keys: int) -> None:  # noqa: B027
-        """Raise ValueError if the pattern can't describe such a call.
+        """Raise ValueError if the pattern doesn't fit a call.
 
         Args:
             batch: the number of sequences.
-            queries: the lowest to the highest position of a query.
-            num_keys: the number of keys, which stand at 0 … num_keys − 1.
+            queries: the lowest to the highest query position.
+            num_keys: the number of keys, at positions 0 … num_keys − 1.
         """
 
     def lattices(
@@ -97,24 +97,24 @@ class Pattern(ABC):
     ) -> list[Lattice] | None:
         """Return disjoint gathered rectangles that hold exactly the allowed pairs.
 
-        None (the default) says that the pattern is block-shaped and `cover_spans` serves it well.
-        Patterns that touch a little of every block, such as columns, do better gathered.
+        None (the default) means that the pattern is block-shaped and `cover_spans` suffices.
+        Patterns that touch a little of every block, such as columns, are faster gathered.
         """
         return None
 
     def leaves(self) -> Iterator["Pattern"]:
-        """Yield the patterns that this one is made of; itself if it isn't a combination."""
+        """Yield the members of a combination; itself if it isn't one."""
         yield self
 
     def within(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> "Pattern":
-        """Return a pattern that agrees with this one on the rectangles, simpler if possible."""
+        """Return a simpler pattern that agrees with this one on the rectangles, if any."""
         return self
 
     def simplified(self, queries: range, num_keys: int) -> "Pattern":
-        """Return the pattern without the members that make no difference here.
+        """Return the pattern without members that have no effect on these positions.
 
         Args:
-            queries: the lowest to the highest position of a query, not empty.
+            queries: the lowest to the highest query position, not empty.
             num_keys: the number of keys, at least 1.
         """
         batch, query, key = self._rectangle(queries, range(num_keys))
@@ -130,7 +130,7 @@ class Pattern(ABC):
         queries: Sequence[int] | Int[Tensor, "queries"],
         keys: Sequence[int] | Int[Tensor, "keys"],
     ) -> Bool[Tensor, "queries keys"] | Bool[Tensor, "batch queries keys"]:
-        """Return the mask of a rectangle: which of the query positions may look at which keys.
+        """Return the mask of a rectangle.
 
         Args:
             queries: positions of the queries, [queries].
@@ -152,18 +152,17 @@ class Pattern(ABC):
             return
         if int(key.min()) < 0 or int(key.max()) >= self.num_positions:
             raise ValueError(
-                f"{self!r} knows positions 0 to {self.num_positions - 1}, "
+                f"{self!r} has positions 0 to {self.num_positions - 1}, "
                 f"got keys at {int(key.min())} to {int(key.max())}"
             )
         queries = range(int(query.min()), int(query.max()) + 1)
         self.check(self.batch_size or 1, queries, self.num_positions)
 
     def cover(self, queries: range, keys: range) -> Cover:
-        """Say whether no pair, some pairs or all pairs of a rectangle are allowed.
+        """Return whether none, some or all pairs of a rectangle are allowed.
 
-        The pairs are not visited, so the answer may be `SOME` for a rectangle that a closer look
-        would find empty or full; `NONE` and `ALL` are certain. With a batch axis they hold for
-        every sequence of the batch.
+        The pairs are not visited, so an empty or full rectangle may be `SOME`; `NONE` and `ALL`
+        are certain. With a batch axis they hold for every sequence.
 
         Args:
             queries: a range of query positions, not empty, step 1.
@@ -174,7 +173,7 @@ class Pattern(ABC):
         return Cover(low) if low == high else Cover.SOME
 
     def draw(self, num_queries: int, num_keys: int | None = None) -> str:
-        """Return a small drawing, a row per query; the last query stands at the last key."""
+        """Draw the mask, a row per query; the last query has the position of the last key."""
         num_keys = num_queries if num_keys is None else num_keys
         mask = self.allows(range(num_keys - num_queries, num_keys), range(num_keys))
         drawings = mask if mask.dim() == 3 else mask[None]
@@ -186,17 +185,16 @@ class Pattern(ABC):
     def __setattr__(self, name: str, value: object) -> None:
         if "_made" in vars(self):
             raise AttributeError(
-                f"a pattern can't be changed after it was used, got {name} = {value!r}: "
-                "make a new one"
+                f"a pattern is immutable once used, got {name} = {value!r}: make a new one"
             )
         super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, object]:
-        # What was made from a pattern can be made again.
+        # The cache is not pickled.
         return {name: value for name, value in vars(self).items() if name != "_made"}
 
     def __bool__(self) -> bool:
-        raise TypeError("a pattern is neither true nor false: combine patterns with &, | and ~")
+        raise TypeError("a pattern has no truth value: combine patterns with &, | and ~")
 
     def __and__(self, other: "Pattern") -> "Pattern":
         return Both(self, _pattern(other, "&"))
@@ -210,7 +208,7 @@ class Pattern(ABC):
 
 @dataclass(frozen=True)
 class Everyone(Pattern):
-    """Every position may look at every position."""
+    """Every position attends to every position."""
 
     relative = True
 
@@ -227,7 +225,7 @@ class Everyone(Pattern):
 
 
 def everyone() -> Pattern:
-    """Let every position look at every position.
+    """Let every position attend to every position.
 
     >>> print(everyone().draw(4))
     ■ ■ ■ ■
@@ -240,7 +238,7 @@ def everyone() -> Pattern:
 
 @dataclass(frozen=True)
 class _Pair(Pattern):
-    """What two combined patterns have in common, however they are combined."""
+    """The shared part of `Both` and `Either`."""
 
     first: Pattern
     second: Pattern
@@ -249,7 +247,7 @@ class _Pair(Pattern):
         a, b = self.first.batch_size, self.second.batch_size
         if a is not None and b is not None and a != b:
             raise ValueError(
-                "patterns that are combined must have the same batch size, "
+                "combined patterns must have the same batch size, "
                 f"got {a} in {self.first!r} and {b} in {self.second!r}"
             )
 
@@ -276,7 +274,7 @@ class _Pair(Pattern):
         return first, self.second.cover_spans(batch, query, key)
 
     def _without(self, code: Cover, batch: Tensor, query: Span, key: Span) -> Pattern:
-        """Leave out a member that is covered with the code throughout: it changes nothing."""
+        """Drop a member whose cover is `code` throughout: it has no effect."""
         pair = type(self)(*(p.within(batch, query, key) for p in (self.first, self.second)))
         first, second = pair._covers(batch, query, key)
         if bool((first == code).all()):
@@ -286,7 +284,7 @@ class _Pair(Pattern):
 
 @dataclass(frozen=True)
 class Both(_Pair):
-    """Allow what both patterns allow."""
+    """Allow the pairs that both patterns allow."""
 
     def test(
         self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
@@ -311,7 +309,7 @@ class Both(_Pair):
 
 @dataclass(frozen=True)
 class Either(_Pair):
-    """Allow what at least one of two patterns allows."""
+    """Allow the pairs that at least one pattern allows."""
 
     def test(
         self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
@@ -336,7 +334,7 @@ class Either(_Pair):
 
 @dataclass(frozen=True)
 class Not(Pattern):
-    """Allow what a pattern does not."""
+    """Allow the pairs that a pattern does not."""
 
     pattern: Pattern
 
@@ -380,8 +378,5 @@ def _bracketed(pattern: Pattern, *kinds: type[Pattern]) -> str:
 
 def _pattern(value: object, operator: str) -> Pattern:
     if not isinstance(value, Pattern):
-        raise TypeError(
-            f"a pattern combines with {operator} only with another pattern, "
-            f"got {type(value).__name__}"
-        )
+        raise TypeError(f"{operator} needs a pattern on both sides, got {type(value).__name__}")
     return value

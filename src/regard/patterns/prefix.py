@@ -1,4 +1,4 @@
-"""Looking at the beginning."""
+"""Prefix masks."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from regard.patterns.pattern import Pattern
 
 @dataclass(frozen=True)
 class Prefix(Pattern):
-    """Every position may look at the first `length` positions."""
+    """Every position attends to the first `length` positions."""
 
     length: int
 
@@ -32,10 +32,9 @@ class Prefix(Pattern):
 
 
 def prefix(length: int) -> Pattern:
-    """Let every position look at the first `length` positions.
+    """Let every position attend to the first `length` positions.
 
-    Together with `causal` it is the mask of a prefix language model, which reads its prompt in both
-    directions:
+    With `causal` it is the mask of a prefix language model, bidirectional on its prompt:
 
     >>> from regard.patterns import causal
     >>> print((causal() | prefix(3)).draw(5))
@@ -46,6 +45,6 @@ def prefix(length: int) -> Pattern:
     ■ ■ ■ ■ ■
 
     Args:
-        length: how many positions belong to the prefix, at least 0.
+        length: length of the prefix, at least 0.
     """
     return Prefix(length)

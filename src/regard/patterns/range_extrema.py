@@ -1,4 +1,4 @@
-"""Smallest and largest value of any span of a list, each in constant time."""
+"""Range minimum and maximum in constant time."""
 
 from collections.abc import Callable
 
@@ -8,10 +8,7 @@ from torch import Tensor
 
 
 class RangeExtrema:
-    """Answer range-minimum and range-maximum queries by a table of spans of 1, 2, 4, … values.
-
-    The table holds n · log₂ n numbers of each kind.
-    """
+    """A sparse table of the minima and maxima of spans of 1, 2, 4, … values: n · log₂ n of each."""
 
     def __init__(self, smallest: Int[Tensor, "n"], largest: Int[Tensor, "n"]) -> None:
         self._smallest = _doubled(smallest, torch.minimum)
@@ -20,7 +17,7 @@ class RangeExtrema:
     def __call__(
         self, first: Int[Tensor, "..."], last: Int[Tensor, "..."]
     ) -> tuple[Int[Tensor, "..."], Int[Tensor, "..."]]:
-        """Return the smallest and the largest value between two indices, both included."""
+        """Return the minimum and maximum from index `first` to `last`, both included."""
         level = torch.frexp((last - first + 1).double()).exponent.long() - 1
         second = last + 1 - torch.bitwise_left_shift(torch.ones_like(level), level)
         return (

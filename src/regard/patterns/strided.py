@@ -1,4 +1,4 @@
-"""Looking at every so many positions, counted from oneself."""
+"""Keys at multiples of a stride from the query."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from regard.patterns.to_list import to_list
 
 @dataclass(frozen=True)
 class Strided(Pattern):
-    """A position may look at those whose distance is a multiple of the stride."""
+    """A position attends to those at a distance that is a multiple of the stride."""
 
     stride: int
     relative = True
@@ -35,7 +35,7 @@ class Strided(Pattern):
         return codes(none, every, batch)
 
     def lattices(self, query_positions: Int[Tensor, "queries"], num_keys: int) -> list[Lattice]:
-        # One class per remainder: its queries see exactly its keys. Those of one size are stacked.
+        # One class per remainder, with all its pairs allowed. Classes of one size are stacked.
         order = torch.argsort(query_positions % self.stride, stable=True)
         counts = torch.bincount(query_positions % self.stride, minlength=self.stride)
         same_size: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
@@ -64,7 +64,7 @@ class Strided(Pattern):
 
 
 def strided(stride: int) -> Pattern:
-    """Let a position look at itself and at every `stride`-th position counted from itself.
+    """Let each position attend to itself and to every `stride`-th position from it.
 
     >>> print(strided(3).draw(6))
     ■ · · ■ · ·

@@ -1,4 +1,4 @@
-"""What a kernel is called on: equal rectangles of gathered rows."""
+"""Strips: equal rectangles for one kernel call."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,15 +10,15 @@ from torch import Tensor
 from regard.patterns.pattern import Pattern
 
 WRITTEN_PAIRS = 1 << 22
-"""Pairs up to which the masks of a layout are written down, a byte each."""
+"""Largest number of pairs for which the masks of a layout are materialised, a byte each."""
 
 
 @dataclass(frozen=True)
 class StripRows:
-    """Equally many rows of a tensor for each rectangle of a strip.
+    """The rows of a tensor for each rectangle of a strip, equally many.
 
-    Rectangle r takes rows `start[r]`, `start[r] + step`, …, `count` of them; or those that
-    `table[r]` lists. `pitch` is the distance from one start to the next where that is steady.
+    Rectangle r has the `count` rows `start[r]`, `start[r] + step`, …; or those in `table[r]`.
+    `pitch` is the distance between consecutive starts if it is constant.
     """
 
     count: int
@@ -29,24 +29,24 @@ class StripRows:
 
     @staticmethod
     def listed(table: Int[Tensor, "rectangles count"]) -> "StripRows":
-        """Return rows that are listed one by one."""
+        """Return rows listed in a table."""
         return StripRows(table.shape[1], table[:, 0], table=table)
 
     @staticmethod
     def stepped(start: Int[Tensor, "rectangles"], step: int, count: int) -> "StripRows":
-        """Return rows that follow each other at equal distance."""
+        """Return rows at a constant step."""
         pitch = int(start[1] - start[0]) if len(start) > 1 else 0
         regular = pitch >= 0 and bool((start.diff() == pitch).all())
         return StripRows(count, start, step, pitch if regular else None)
 
     def part(self, first: int, count: int) -> "StripRows":
-        """Return `count` rows of each rectangle, from the `first` on."""
+        """Return `count` rows of each rectangle, from `first` on."""
         if self.table is not None:
             return StripRows.listed(self.table[:, first : first + count])
         return StripRows(count, self.start + first * self.step, self.step, self.pitch)
 
     def index(self) -> Int[Tensor, "rectangles count"]:
-        """Return the rows one by one."""
+        """Return the index of every row."""
         if self.table is not None:
             return self.table
         return self.start[:, None] + self.step * torch.arange(self.count, device="cpu")
@@ -59,16 +59,16 @@ class StripRows:
 
 @dataclass(frozen=True)
 class Strip:
-    """Equal rectangles of one part of a pattern, to be computed in one batched call.
+    """Equal rectangles of one part of a pattern: one batched kernel call.
 
     Attributes:
-        batch: the sequence of the batch that the rectangles belong to; None if to each of them.
+        batch: the sequence of the batch; None if the rectangles hold for all.
         queries: the query rows of each rectangle.
         keys: the key rows of each rectangle.
-        mask: what is allowed, in each rectangle or the same in all; None if all is, or if only the
-            pattern tells.
-        pattern: what tells what is allowed, where the masks would take up too much memory.
-        fresh: whether no earlier strip of the layout has touched these queries.
+        mask: the mask of each rectangle, or of all; None if all pairs are allowed or `pattern` is
+            set.
+        pattern: computes the mask, if that is too large to keep.
+        fresh: whether no earlier strip of the layout has these queries.
     """
 
     batch: int | None
@@ -80,22 +80,20 @@ class Strip:
 
     @property
     def num_rectangles(self) -> int:
-        """The number of rectangles."""
         return len(self.queries.start)
 
     @property
     def num_pairs(self) -> int:
-        """The number of query–key pairs that are computed, for one head."""
+        """The number of computed query–key pairs per head."""
         return self.num_rectangles * self.queries.count * self.keys.count
 
     def __getitem__(self, part: slice) -> "Strip":
-        """Return some of the rectangles."""
         mask = self.mask
         mask = mask[part] if mask is not None and len(mask) > 1 else mask
         return replace(self, queries=self.queries[part], keys=self.keys[part], mask=mask)
 
     def of_queries(self, first: int, count: int) -> "Strip":
-        """Return some of the queries of each rectangle: `count` of them or those that are left."""
+        """Return up to `count` queries of each rectangle, from `first` on."""
         count = min(count, self.queries.count - first)
         mask = None if self.mask is None else self.mask[:, first : first + count]
         return replace(self, queries=self.queries.part(first, count), mask=mask)
@@ -103,12 +101,12 @@ class Strip:
     def allowed(
         self, query_positions: Int[Tensor, "all_queries"], batch: int, device: torch.device
     ) -> Bool[Tensor, "rectangles_or_1 queries keys"] | None:
-        """Return what is allowed in each rectangle, or None if everything is.
+        """Return the mask of each rectangle, or None if all pairs are allowed.
 
         Args:
-            query_positions: where the queries stand.
+            query_positions: position of each query.
             batch: the sequence of the batch.
-            device: where the answer shall lie.
+            device: device of the result.
         """
         if self.mask is not None:
             return self.mask.to(device)
@@ -123,7 +121,7 @@ class Strip:
 def write_masks(
     strips: Sequence[Strip], query_positions: Int[Tensor, "all_queries"]
 ) -> list[Strip]:
-    """Write the masks of strips down if that takes little memory: they are mostly used often."""
+    """Materialise the masks of strips if they are small: most layouts are used often."""
     if sum(strip.num_pairs for strip in strips if strip.pattern is not None) > WRITTEN_PAIRS:
         return list(strips)
     here = query_positions.device

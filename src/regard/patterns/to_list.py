@@ -1,4 +1,4 @@
-"""The numbers of a tensor as a list."""
+"""`Tensor.tolist` that works under `torch.func`."""
 
 # pyright: reportPrivateUsage=false
 
@@ -9,10 +9,7 @@ from torch import Tensor
 
 
 def to_list(tensor: Tensor) -> list[Any]:
-    """Return the numbers of a tensor, also under a transform of `torch.func`.
-
-    There `tolist` of torch 2.9 fails, and single numbers can be had.
-    """
+    """Return the numbers of a tensor, also under `torch.func`, where torch 2.9's `tolist` fails."""
     if not torch._C._are_functorch_transforms_active():
         return tensor.tolist()
     return [to_list(part) if part.dim() else part.item() for part in tensor.unbind()]

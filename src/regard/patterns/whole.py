@@ -1,4 +1,4 @@
-"""Whole numbers that a user hands over."""
+"""Conversion of arguments to integer tensors."""
 
 from typing import Any
 
@@ -8,17 +8,17 @@ from torch import Tensor
 
 
 def is_whole(tensor: Tensor) -> bool:
-    """Whether a tensor holds whole numbers; truth values are none."""
+    """Whether a tensor has an integer dtype, not bool."""
     return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
 
 
 def as_tensor(values: Any) -> Tensor:
-    """Return values as a tensor: where they are, or on the CPU whatever torch's default is."""
+    """Return values as a tensor; new ones are on the CPU, whatever torch's default device."""
     return values if isinstance(values, Tensor) else torch.as_tensor(values, device="cpu")
 
 
 def whole_numbers(values: object) -> Int[Tensor, "..."] | None:
-    """Return a copy of the values as int64, or None if they aren't whole numbers."""
+    """Return a copy of the values as int64, or None if they aren't integers."""
     if isinstance(values, list | tuple | range) and not len(values):
         return torch.zeros(0, dtype=torch.long, device="cpu")
     tensor = as_tensor(values)

@@ -1,4 +1,4 @@
-"""Looking at what is near."""
+"""Sliding windows."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from regard.patterns.pattern import Pattern
 
 @dataclass(frozen=True)
 class Window(Pattern):
-    """A position i may look at i − before … i + after."""
+    """Position i attends to i − before … i + after."""
 
     before: int
     after: int = 0
@@ -40,7 +40,7 @@ class Window(Pattern):
 
 
 def window(before: int, after: int = 0) -> Pattern:
-    """Let position i look at i − before … i + after, itself included: before + 1 + after keys.
+    """Let position i attend to i − before … i + after: before + 1 + after keys.
 
     >>> print(window(before=1, after=1).draw(5))
     ■ ■ · · ·
@@ -50,7 +50,7 @@ def window(before: int, after: int = 0) -> Pattern:
     · · · ■ ■
 
     Args:
-        before: how many positions before itself it sees, at least 0.
-        after: how many positions after itself it sees, at least 0.
+        before: number of earlier positions, at least 0.
+        after: number of later positions, at least 0.
     """
     return Window(before, after)

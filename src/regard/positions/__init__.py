@@ -1,11 +1,8 @@
-"""What order does to attention.
+"""Position encodings and score biases.
 
-Attention by itself does not know the order of its tokens. Order enters in one of three places:
-
-- added to the embeddings: `sinusoidal`, `Learned`;
-- as a rotation of queries and keys: `Rotary`;
-- as a change of the scores: anything that is a `Bias`, such as `alibi`, `Relative`, `softcap`
-  and `from_tensor`.
+- Added to the embeddings: `sinusoidal`, `Learned`.
+- Rotations of queries and keys: `Rotary`.
+- Functions of the scores: any `Bias`, such as `alibi`, `Relative`, `softcap` and `from_tensor`.
 """
 
 from regard.positions.alibi import alibi

@@ -1,4 +1,4 @@
-"""Attention with linear biases: the farther a key, the lower its score."""
+"""ALiBi: attention with linear biases."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,12 +12,12 @@ from regard.errors import check_positive
 class Alibi(nn.Module):
     """Lower a score in proportion to the distance between query and key.
 
-    Made by `alibi`, which sets the slopes of the paper. It is a module so that its slopes move with
-    the model to which it belongs; they are constants, and stay in float32 whatever that is cast to.
+    `alibi` makes it with the slopes of the paper. It is a module so that its slopes move with the
+    model; they are constants, and stay in float32 when the model is cast.
 
     Args:
-        slopes: what one step of distance costs, for each head.
-        device: where the slopes lie; the default device if None.
+        slopes: penalty per step of distance, for each head.
+        device: device of the slopes; the default device if None.
     """
 
     slopes: Tensor
@@ -29,8 +29,7 @@ class Alibi(nn.Module):
         self, slopes: Sequence[float], *, device: torch.device | str | None = None
     ) -> None:
         super().__init__()
-        # Plain numbers, because a cast of the module would round those in the buffer, and one that
-        # was on the meta device has none.
+        # Floats, because casting the module would round the buffer, and a meta tensor has no data.
         self._exact = tuple(slopes)
         self.register_buffer("slopes", self._tensor(device), persistent=False)
 
@@ -44,12 +43,10 @@ class Alibi(nn.Module):
 
     @property
     def num_heads(self) -> int:
-        """The number of slopes."""
         return self.slopes.shape[0]
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The slopes."""
         return (self.slopes,)
 
     def adjust(
@@ -61,7 +58,7 @@ class Alibi(nn.Module):
         key: Int[Tensor, "*#pairs"],
     ) -> Float[Tensor, "..."]:
         """Return `scores - slope_of_head * |query - key|`; see `Bias.adjust`."""
-        # bfloat16 cannot tell 256 from 257: distances are multiplied in float32 or better.
+        # bfloat16 rounds 257 to 256: multiply distances in float32 or better.
         exact = torch.promote_types(scores.dtype, torch.float32)
         penalty = self.slopes[head].to(exact) * (query - key).abs().to(exact)
         return (scores.to(exact) - penalty).to(scores.dtype)
@@ -74,15 +71,11 @@ def alibi(num_heads: int, *, device: torch.device | str | None = None) -> Alibi:
 
     For n heads, n a power of two, the slopes are 2^(-8/n), 2^(-16/n), ..., 2^-8. For other n they
     are those of the next lower power of two m, followed by the first, third, fifth, ... slope of
-    2m heads until there are n. Keys after the query count by their distance as well, so the bias
-    serves causal and bidirectional attention alike.
+    2m heads until there are n. Works for causal and bidirectional attention.
 
     Args:
         num_heads: number of query heads.
-        device: where the slopes lie; the default device if None.
-
-    Returns:
-        A `Bias` with one slope for each head.
+        device: device of the slopes; the default device if None.
 
     Raises:
         ValueError: if `num_heads` is not positive.

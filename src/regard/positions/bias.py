@@ -1,4 +1,4 @@
-"""The one thing that every change of attention scores has in common."""
+"""The protocol of score biases."""
 
 from typing import Protocol, runtime_checkable
 
@@ -8,13 +8,12 @@ from torch import Tensor
 
 @runtime_checkable
 class Bias(Protocol):
-    """Say what order does to a score.
+    """A function of attention scores and positions.
 
-    A bias is elementwise: the adjusted score of a pair depends on its score, its batch entry, its
-    head and the positions of its query and key, and on no other pair. It can therefore be evaluated
-    on any rectangle of the attention matrix, or on a single pair.
+    A bias is elementwise: the adjusted score of a pair depends on its score, batch index, head,
+    query position and key position only. So it can be evaluated on any rectangle of the matrix.
 
-    Nothing has to be inherited. An object with these members is a bias:
+    It is a protocol; any object with these members is a bias:
 
     >>> import torch
     >>> class Recency:
@@ -38,33 +37,33 @@ class Bias(Protocol):
 
     @property
     def additive(self) -> bool:
-        """Say whether the bias only adds something that does not depend on the score.
+        """Whether it adds a value that does not depend on the score.
 
-        If so, a kernel can take it as an additive mask: `adjust` of zeros.
+        If so, `adjust` of zeros is an additive mask for a kernel.
         """
         ...
 
     @property
     def relative(self) -> bool:
-        """Say whether positions count only by the distance between them.
+        """Whether it depends on positions only by their distance.
 
-        If so, rectangles at one distance from the diagonal can share what was computed for one.
+        If so, rectangles at the same distance from the diagonal share it.
         """
         ...
 
     @property
     def batch_size(self) -> int | None:
-        """Give the number of sequences that the bias is made for; None: the same for all."""
+        """The size of the batch axis; None if all sequences have the same bias."""
         ...
 
     @property
     def num_heads(self) -> int | None:
-        """Give the number of query heads that the bias is made for; None: the same for all."""
+        """The number of query heads; None if all heads have the same bias."""
         ...
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """List the tensors that `adjust` reads, for checks of devices and for gradients."""
+        """The tensors that `adjust` reads, for device checks and gradients."""
         ...
 
     def adjust(
@@ -77,18 +76,16 @@ class Bias(Protocol):
     ) -> Float[Tensor, "..."]:
         """Return the adjusted scores.
 
-        FlexAttention traces this method with tensors of no dimensions, so it must not branch on
-        the values of its arguments.
+        FlexAttention traces this method with 0-dim tensors, so it must not branch on values.
 
         Args:
             scores: scaled products of queries and keys. All five arguments broadcast.
-            batch: index of the batch entry.
+            batch: batch index.
             head: index of the query head.
-            query: position of the query, which is not its index when keys are cached.
-            key: position of the key.
+            query: query position (not its index, with cached keys).
+            key: key position.
 
         Returns:
-            The adjusted scores in the dtype of `scores`, in the shape that the arguments broadcast
-            to.
+            The adjusted scores, broadcast, in the dtype of `scores`.
         """
         ...

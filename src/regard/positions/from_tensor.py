@@ -1,4 +1,4 @@
-"""A bias that is written down in full."""
+"""A bias from a dense tensor."""
 
 from dataclasses import dataclass
 
@@ -9,15 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class FromTensor:
-    """Add to each score a number from a dense tensor.
-
-    Args:
-        values: what is added, looked up by position. Shape [batch or 1, heads or 1, queries, keys].
-        first_query: the position that the first row stands for.
-
-    Raises:
-        ValueError: if `values` is not a floating tensor of four dimensions.
-    """
+    """Add a dense tensor to the scores; see `from_tensor`."""
 
     values: Float[Tensor, "batch heads queries keys"]
     first_query: int = 0
@@ -27,38 +19,35 @@ class FromTensor:
     def __post_init__(self) -> None:
         if self.values.ndim != 4:
             raise ValueError(
-                "values must have the four dimensions [batch or 1, heads or 1, queries, keys], "
+                "values must have 4 axes, [batch or 1, heads or 1, queries, keys], "
                 f"got shape {list(self.values.shape)}"
             )
         if not self.values.is_floating_point():
             raise ValueError(
-                f"values must be floating, got {self.values.dtype}; "
-                "a mask of allowed pairs is a pattern, not a bias"
+                f"values must be a floating-point tensor, got {self.values.dtype}; "
+                "pass a boolean mask as regard.patterns.from_mask(mask)"
             )
 
     @property
     def batch_size(self) -> int | None:
-        """The number of sequences in `values`; None if there is one, which serves all."""
         size = self.values.shape[0]
         return None if size == 1 else size
 
     @property
     def num_heads(self) -> int | None:
-        """The number of heads in `values`; None if there is one, which serves all."""
         heads = self.values.shape[1]
         return None if heads == 1 else heads
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The values."""
         return (self.values,)
 
     def check(self, queries: range, num_keys: int) -> None:
-        """Raise ValueError unless there is a number for every pair.
+        """Raise ValueError unless there is a value for every pair.
 
         Args:
-            queries: the lowest to the highest position of a query.
-            num_keys: the number of keys, which stand at 0 ... num_keys - 1.
+            queries: the lowest to the highest query position.
+            num_keys: the number of keys, at positions 0 ... num_keys - 1.
         """
         num_rows, num_columns = self.values.shape[2:]
         stop = self.first_query + num_rows
@@ -69,8 +58,7 @@ class FromTensor:
             )
         if num_columns < num_keys:
             raise ValueError(
-                f"from_tensor: values must have a column for each of {num_keys} keys, "
-                f"got {num_columns}"
+                f"from_tensor: values must have one column per key ({num_keys}), got {num_columns}"
             )
 
     def adjust(
@@ -86,10 +74,10 @@ class FromTensor:
             batch = torch.zeros_like(batch)
         if self.values.shape[1] == 1:
             head = torch.zeros_like(head)
-        # A gradient that many pairs add to is summed up in the better type.
+        # Accumulate the gradient of values in the wider dtype.
         exact = torch.promote_types(scores.dtype, self.values.dtype)
         values = self.values.to(exact) if self.values.requires_grad else self.values
-        # Spelled out, because promotion would let the dtype of a tensor of no dimensions go.
+        # Explicit casts, because promotion ignores the dtype of 0-dim tensors.
         added = values[batch, head, query - self.first_query, key].to(exact)
         return (scores.to(exact) + added).to(scores.dtype)
 
@@ -97,22 +85,18 @@ class FromTensor:
 def from_tensor(
     values: Float[Tensor, "batch heads queries keys"], *, first_query: int = 0
 ) -> FromTensor:
-    """Bias scores by a dense tensor of numbers, looked up by position.
+    """Add `values[batch, head, query - first_query, key]` to the scores.
 
-    Rows and columns of `values` are *positions*, not indices: with 100 keys cached and one new
-    token, the query stands at position 100 and reads row 100: either `values` has 101 rows, or it
-    has one and `first_query` is 100. Gradients flow to `values`. To forbid pairs, use a pattern,
-    which needs no n x n tensor.
+    `values` is indexed by *position*: with 100 cached keys, a new token has position 100, so
+    `values` needs 101 rows, or one row with `first_query=100`. Gradients flow to `values`. To mask
+    pairs, use a pattern, which needs no n x n tensor.
 
     Args:
-        values: what is added. Shape [batch or 1, heads or 1, queries, keys].
-        first_query: the position that the first row of `values` stands for.
-
-    Returns:
-        A `Bias` that adds `values[batch, head, query - first_query, key]`.
+        values: [batch or 1, heads or 1, queries, keys].
+        first_query: position of the first row.
 
     Raises:
-        ValueError: if `values` is not a floating tensor of four dimensions.
+        ValueError: if `values` is not a floating-point tensor with 4 axes.
 
     >>> bias = from_tensor(torch.tensor([[[[0.0, 1.0], [2.0, 3.0]]]]))
     >>> zero = torch.tensor(0)

@@ -1,4 +1,4 @@
-"""Two changes of attention scores, one after the other."""
+"""The composition of two biases."""
 
 from dataclasses import dataclass
 
@@ -10,41 +10,31 @@ from regard.positions.bias import Bias
 
 @dataclass(frozen=True, eq=False)
 class Joined:
-    """Change scores by one bias, and what comes out by another.
-
-    Attributes:
-        first: what is done to the scores.
-        second: what is done to the result.
-    """
+    """Apply one bias, then another."""
 
     first: Bias
     second: Bias
 
     @property
     def additive(self) -> bool:
-        """Whether both only add."""
         return self.first.additive and self.second.additive
 
     @property
     def relative(self) -> bool:
-        """Whether positions count by their distance in both."""
         return self.first.relative and self.second.relative
 
     @property
     def batch_size(self) -> int | None:
-        """The number of sequences that one of them is made for."""
         sizes = (self.first.batch_size, self.second.batch_size)
         return next((size for size in sizes if size is not None), None)
 
     @property
     def num_heads(self) -> int | None:
-        """The number of heads that one of them is made for."""
         counts = (self.first.num_heads, self.second.num_heads)
         return next((count for count in counts if count is not None), None)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """What both read."""
         return (*self.first.tensors, *self.second.tensors)
 
     def adjust(
@@ -61,7 +51,7 @@ class Joined:
 
 
 def joined(first: Bias | None, second: Bias | None) -> Bias | None:
-    """Return the bias that does one thing and then the other; None does nothing."""
+    """Return the bias that applies `first`, then `second`; None is the identity."""
     if first is None or second is None:
         return second if first is None else first
     return Joined(first, second)

@@ -8,14 +8,13 @@ from regard.errors import check_positive
 
 
 class Learned(nn.Module):
-    """Learn a vector for each position, up to a fixed number of them.
+    """A learned vector for each position, up to a fixed number.
 
-    The table is what fixes the context length of BERT and GPT-2: attention itself has no limit, but
-    a position past the table has no vector. It starts normal with a standard deviation of 0.02, as
-    in both.
+    The table limits the context length, as in BERT and GPT-2. It is initialised like theirs, from a
+    normal distribution with standard deviation 0.02.
 
     Args:
-        num_positions: number of positions in the table.
+        num_positions: number of positions.
         dim: size of the vectors.
 
     Raises:
@@ -35,18 +34,15 @@ class Learned(nn.Module):
         nn.init.normal_(self.table, std=0.02)
 
     def forward(self, positions: Int[Tensor, "*positions"]) -> Float[Tensor, "*positions dim"]:
-        """Look up the vectors of positions.
+        """Return the vectors of positions, [..., dim].
 
         Args:
             positions: integer tensor of any shape.
 
-        Returns:
-            One vector for each position, in one more dimension.
-
         Raises:
             IndexError: if a position is not in the table.
         """
-        # Reading the values would break a compiled graph in two; there the lookup itself fails.
+        # Reading values would cause a graph break; there the embedding itself fails.
         if not torch.compiler.is_compiling() and positions.numel():
             lowest, highest = (int(end) for end in torch.aminmax(positions))
             self._check(highest)
@@ -57,12 +53,10 @@ class Learned(nn.Module):
         num_positions = self.table.shape[0]
         if not 0 <= position < num_positions:
             raise IndexError(
-                f"positions must be from 0 to {num_positions - 1}, got {position}: the table has "
-                f"{num_positions} positions. Make it longer with num_positions, or use an encoding "
-                "without a table: sinusoidal, Rotary or alibi"
+                f"positions must be from 0 to {num_positions - 1}, got {position}: increase "
+                "num_positions, or use an encoding without a table: sinusoidal, Rotary or alibi"
             )
 
     def extra_repr(self) -> str:
-        """Describe the module in its printed form."""
         num_positions, dim = self.table.shape
         return f"num_positions={num_positions}, dim={dim}"

@@ -1,4 +1,4 @@
-"""Learned biases for buckets of distances, after T5."""
+"""T5's learned biases for buckets of distances."""
 
 import math
 
@@ -10,26 +10,25 @@ from regard.errors import check_positive
 
 
 class Relative(nn.Module):
-    """Learn a bias for each head and each bucket of distances (Raffel et al., 2020).
+    """A learned bias for each head and bucket of distances (Raffel et al., 2020).
 
         score(i, j)  ->  score(i, j) + table[bucket_of(j - i), head]
 
-    Near distances have a bucket each, farther ones share buckets that widen with the distance, and
-    all distances from `max_distance` on share the last; `bucket_of` has the rule. The table starts
-    at zero: a new module has no preference for any distance. It has the layout of the embedding
-    `relative_attention_bias` in T5's checkpoints.
+    Small distances have a bucket each, larger ones share buckets on a logarithmic scale; see
+    `bucket_of`. The table is initialised to zero. It has the layout of `relative_attention_bias` in
+    T5's checkpoints.
 
-    The module is a `Bias`, to be given to attention; it has no `forward`.
+    The module is a `Bias`, passed to attention; it has no `forward`.
 
     Args:
         num_heads: number of query heads.
         num_buckets: number of rows of the table, even if `bidirectional`.
         max_distance: distance from which on all share one bucket.
-        bidirectional: whether keys after the query have buckets of their own, half of them all. If
-            not, they share the bucket of distance 0.
+        bidirectional: whether keys after the query have half of the buckets. If not, they share the
+            bucket of distance 0.
 
     Raises:
-        ValueError: if `num_heads` is not positive, or the buckets cannot be laid out.
+        ValueError: if `num_heads` is not positive, or the buckets don't fit.
 
     >>> bias = Relative(num_heads=2, num_buckets=8, max_distance=16)
     >>> bias.table.shape
@@ -59,7 +58,6 @@ class Relative(nn.Module):
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The table."""
         return (self.table,)
 
     def adjust(
@@ -77,12 +75,11 @@ class Relative(nn.Module):
             max_distance=self.max_distance,
             bidirectional=self.bidirectional,
         )
-        # Spelled out, because promotion would let the dtype of a tensor of no dimensions go.
+        # Explicit casts, because promotion ignores the dtype of 0-dim tensors.
         exact = torch.promote_types(scores.dtype, self.table.dtype)
         return (scores.to(exact) + self.table[bucket, head].to(exact)).to(scores.dtype)
 
     def extra_repr(self) -> str:
-        """Describe the module in its printed form."""
         return (
             f"num_heads={self.num_heads}, num_buckets={self.num_buckets}, "
             f"max_distance={self.max_distance}, bidirectional={self.bidirectional}"
@@ -96,32 +93,29 @@ def bucket_of(
     max_distance: int = 128,
     bidirectional: bool = True,
 ) -> Int[Tensor, "*pairs"]:
-    """Sort distances into buckets: fine ones near by, coarse ones far away.
+    """Return the bucket of each distance, 0 to `num_buckets - 1`.
 
     Of the n buckets of one direction, the first n // 2 hold the distances 0, 1, ..., n // 2 - 1.
-    The others divide the way from there to `max_distance` evenly on a logarithmic scale, and the
-    last one also holds everything beyond.
+    The others divide the range up to `max_distance` evenly on a logarithmic scale; the last one
+    also holds all larger distances.
 
     Args:
-        distance: position of the key minus position of the query, of any shape.
+        distance: key position minus query position, of any shape.
         num_buckets: number of buckets in all, even if `bidirectional`.
         max_distance: distance from which on all share one bucket.
         bidirectional: whether keys after the query take the upper half of the buckets. If not, they
             fall into bucket 0.
 
-    Returns:
-        The bucket of each distance, 0 to `num_buckets - 1`, in the shape of `distance`.
-
     Raises:
-        ValueError: if the buckets cannot be laid out.
+        ValueError: if the buckets don't fit.
 
     >>> bucket_of(torch.tensor([-100, -9, -2, -1, 0, 1, 2, 9]), num_buckets=8, max_distance=16)
     tensor([3, 3, 2, 1, 0, 5, 6, 7])
     """
     side, exact = _layout(num_buckets, max_distance, bidirectional)
     steps = distance.abs() if bidirectional else (-distance).clamp(min=0)
-    # The clamp keeps log(0) out of the branch that `where` throws away. The arithmetic is in
-    # float32 because checkpoints were trained with its buckets.
+    # The clamp avoids log(0) in the branch that `where` discards. float32, because checkpoints were
+    # trained with its buckets.
     octaves = torch.log(steps.clamp(min=exact).to(torch.float32) / exact)
     coarse = exact + (octaves / math.log(max_distance / exact) * (side - exact)).to(distance.dtype)
     bucket = torch.where(steps < exact, steps, coarse.clamp(max=side - 1))
@@ -129,7 +123,7 @@ def bucket_of(
 
 
 def _layout(num_buckets: int, max_distance: int, bidirectional: bool) -> tuple[int, int]:
-    """Return the number of buckets of one direction, and of those that hold one distance each."""
+    """Return the number of buckets per direction, and of those with one distance each."""
     if bidirectional and num_buckets % 2:
         raise ValueError(f"num_buckets must be even when bidirectional, got {num_buckets}")
     least = 4 if bidirectional else 2

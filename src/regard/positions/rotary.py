@@ -1,4 +1,4 @@
-"""Rotations of queries and keys by their positions."""
+"""Rotary position embeddings."""
 
 from collections.abc import Callable
 
@@ -10,24 +10,20 @@ from torch import Tensor, nn
 class Rotary(nn.Module):
     """Rotate queries and keys so that their products depend on distance only (Su et al., 2021).
 
-    The first `dim` numbers of each vector are taken as dim / 2 points in the plane, and point i of
-    the vector at position p is turned by the angle p * f_i, with the frequencies
+    The first `dim` features of each vector are dim / 2 points in the plane; point i of the vector
+    at position p is rotated by the angle p * f_i, with
 
         f_i = base^(-2i / dim),    i = 0, ..., dim / 2 - 1
 
-    A product of a query turned by p and a key turned by q sees the difference p - q alone.
-
-    Angles are computed in float32 (float64 for a float64 input), whatever dtype the module is cast
-    to, and the result is rounded to the dtype of the input once.
+    Angles are computed in float32 (float64 for a float64 input), even if the module is cast, and
+    the result is rounded to the dtype of the input once.
 
     Args:
-        dim: how many numbers of each vector are rotated, even. Those after them stay as they are.
-        base: ratio of the highest frequency to the lowest, almost. Without effect if `frequencies`
-            are given.
-        frequencies: constants that replace the computed ones, for scaled variants. Shape
-            [dim / 2].
-        interleaved: which numbers make up point i: 2i and 2i + 1 if true (GPT-J), i and i + dim / 2
-            if false (Llama).
+        dim: number of rotated features, even. The rest are unchanged.
+        base: base of the frequencies; ignored if `frequencies` are given.
+        frequencies: constants that replace the computed ones, for scaled variants, [dim / 2].
+        interleaved: the features of point i: 2i and 2i + 1 if true (GPT-J), i and i + dim / 2 if
+            false (Llama).
 
     Raises:
         ValueError: if `dim` is not a positive even number, `base` is not positive, or `frequencies`
@@ -63,7 +59,7 @@ class Rotary(nn.Module):
             )
         self.dim = dim
         self.interleaved = interleaved
-        # Kept as plain floats too, because a cast of the module would round those in the buffer.
+        # Floats, because casting the module would round the buffer.
         self._exact: tuple[float, ...]
         if frequencies is None:
             self._exact = tuple(base ** (-index / dim) for index in range(0, dim, 2))
@@ -84,15 +80,14 @@ class Rotary(nn.Module):
 
         Args:
             x: queries or keys, [batch, heads, sequence, head_dim] with head_dim at least `dim`.
-            positions: integer tensor [sequence], or [batch, sequence] where they differ within a
-                batch; 0, 1, 2, ... by default.
-            offset: added to the positions; with a cache, the number of earlier tokens.
+            positions: integers [sequence] or [batch, sequence]; 0, 1, 2, ... by default.
+            offset: added to the positions; with a cache, the number of cached tokens.
 
         Returns:
             The rotated vectors, in the shape and dtype of `x`.
 
         Raises:
-            ValueError: if a shape does not fit, `positions` is not of integers, or `offset` is
+            ValueError: if a shape does not fit, `positions` are not integers, or `offset` is
                 negative.
         """
         if x.ndim != 4:
@@ -113,9 +108,7 @@ class Rotary(nn.Module):
         exact = torch.promote_types(x.dtype, torch.float32)
         turns = self.frequencies if exact == torch.float32 else self._tensor(exact, x.device)
         angles = (positions.to(torch.int64) + offset).to(exact)[..., None] * turns
-        # Every head turns by the same angles: [sequence, i] broadcasts as it is, [batch, sequence,
-        # i] needs a place for the heads.
-        if angles.ndim == 3:
+        if angles.ndim == 3:  # [batch, sequence, i] needs an axis for the heads.
             angles = angles[:, None]
         cos, sin = angles.cos(), angles.sin()
 
@@ -132,15 +125,13 @@ class Rotary(nn.Module):
         return torch.cat([rotated.to(x.dtype), x[..., self.dim :]], dim=-1)
 
     def extra_repr(self) -> str:
-        """Describe the module in its printed form."""
         return f"dim={self.dim}, interleaved={self.interleaved}"
 
     def _tensor(self, dtype: torch.dtype, device: torch.device | None) -> Tensor:
         return torch.tensor(self._exact, dtype=dtype, device=device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Rotary":
-        # Everything that moves or casts a module passes here. A cast to bfloat16 would round the
-        # frequencies and, at far positions, turn vectors the wrong way: follow the device only.
+        # Follow moves but not casts: frequencies in bfloat16 are wrong at large positions.
         super()._apply(fn, recurse)
         self.frequencies = self._tensor(torch.float32, self.frequencies.device)
         return self
@@ -148,7 +139,7 @@ class Rotary(nn.Module):
 
 def _check_positions(positions: Tensor, *, batch: int, sequence: int) -> None:
     if positions.is_floating_point() or positions.is_complex() or positions.dtype == torch.bool:
-        raise ValueError(f"positions must be of integers, got {positions.dtype}")
+        raise ValueError(f"positions must be integers, got {positions.dtype}")
     if tuple(positions.shape) not in {(sequence,), (1, sequence), (batch, sequence)}:
         raise ValueError(
             f"positions must have the shape [sequence] = [{sequence}] or [batch, sequence] = "

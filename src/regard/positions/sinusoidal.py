@@ -1,4 +1,4 @@
-"""Waves of many lengths, added to embeddings."""
+"""Sinusoidal position encodings."""
 
 import torch
 from jaxtyping import Float, Int
@@ -17,13 +17,12 @@ def sinusoidal(
         encoding[p, 2i]     = sin(p / base^(2i / dim))
         encoding[p, 2i + 1] = cos(p / base^(2i / dim))
 
-    There is no table, so any position has an encoding. It is computed in float64 and rounded once.
+    Computed in float64 and rounded once.
 
     Args:
-        positions: how many positions, counted from 0, or an integer tensor [...] of positions.
+        positions: number of positions, from 0 on, or an integer tensor [...] of positions.
         dim: size of the encoding, even.
-        base: ratio of the longest wave to the shortest, almost: the longest has a period of nearly
-            2 pi * base positions.
+        base: base of the frequencies; the longest period is nearly 2 pi * base.
         dtype: floating dtype of the result.
 
     Returns:
@@ -31,7 +30,7 @@ def sinusoidal(
 
     Raises:
         ValueError: if `dim` is not a positive even number, `base` is not positive, or `positions`
-            is a negative number or not of integers.
+            is negative or not of integers.
 
     >>> sinusoidal(3, 4)
     tensor([[ 0.0000,  1.0000,  0.0000,  1.0000],
@@ -44,10 +43,10 @@ def sinusoidal(
         raise ValueError(f"base must be positive, got {base}")
     if isinstance(positions, int):
         if positions < 0:
-            raise ValueError(f"positions must be at least 0 when it is a number, got {positions}")
+            raise ValueError(f"positions must be at least 0, got {positions}")
         positions = torch.arange(positions)
     if positions.is_floating_point() or positions.is_complex() or positions.dtype == torch.bool:
-        raise ValueError(f"positions must be of integers, got {positions.dtype}")
+        raise ValueError(f"positions must be integers, got {positions.dtype}")
     exponents = torch.arange(0, dim, 2, dtype=torch.float64, device=positions.device) / dim
     angles = positions.to(torch.float64)[..., None] / base**exponents
     waves = torch.stack([angles.sin(), angles.cos()], dim=-1)

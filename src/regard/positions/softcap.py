@@ -10,14 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Softcap:
-    """Keep scores between -cap and cap.
-
-    Args:
-        cap: the limit, positive and finite.
-
-    Raises:
-        ValueError: if `cap` is not positive and finite.
-    """
+    """Limit scores to -cap ... cap; see `softcap`."""
 
     cap: float
     additive = False
@@ -31,7 +24,6 @@ class Softcap:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """None are read."""
         return ()
 
     def adjust(
@@ -42,25 +34,19 @@ class Softcap:
         query: Int[Tensor, "*#pairs"],
         key: Int[Tensor, "*#pairs"],
     ) -> Float[Tensor, "..."]:
-        """Return `cap * tanh(scores / cap)`, whatever the pair; see `Bias.adjust`."""
-        # Rounding once, at the end, keeps half precision from rounding three times.
+        """Return `cap * tanh(scores / cap)`; see `Bias.adjust`."""
+        # Round once, at the end.
         exact = torch.promote_types(scores.dtype, torch.float32)
         return (self.cap * torch.tanh(scores.to(exact) / self.cap)).to(scores.dtype)
 
 
 def softcap(cap: float) -> Softcap:
-    """Bound scores smoothly: small ones stay as they are, none gets beyond the cap.
+    """Limit scores smoothly; small ones hardly change.
 
         score  ->  cap * tanh(score / cap)
 
-    Order plays no part in it. It stands among the biases because it, too, changes scores one by
-    one.
-
     Args:
         cap: the limit, positive and finite; Gemma 2 has 50.
-
-    Returns:
-        A `Bias`, the same for all heads.
 
     Raises:
         ValueError: if `cap` is not positive and finite.

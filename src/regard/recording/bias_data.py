@@ -13,6 +13,7 @@ from regard.positions.joined import Joined
 from regard.positions.relative import Relative
 from regard.positions.softcap import Softcap
 from regard.recording.errors import RecordingError
+from regard.recording.pattern_data import whole
 
 Data = dict[str, Any]
 
@@ -58,8 +59,26 @@ def bias_from_data(data: Data, read: Callable[[str], Tensor]) -> Bias:
         return _from_data(data, read)
     except RecordingError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError, RuntimeError) as error:
         raise RecordingError(f"its bias can't be read: {error!r}") from error
+
+
+def check_bias(bias: Bias, heads: int, queries: range, num_keys: int) -> None:
+    """Raise ValueError if a bias can't be that of a call.
+
+    Args:
+        bias: the bias.
+        heads: the number of heads.
+        queries: the lowest to the highest position of a query.
+        num_keys: the number of keys.
+    """
+    if isinstance(bias, Joined):
+        check_bias(bias.first, heads, queries, num_keys)
+        check_bias(bias.second, heads, queries, num_keys)
+    elif bias.num_heads not in (None, heads):
+        raise ValueError(f"its bias must be for {heads} heads, got one for {bias.num_heads}")
+    elif isinstance(bias, FromTensor):
+        bias.check(queries, num_keys)
 
 
 def _from_data(data: Data, read: Callable[[str], Tensor]) -> Bias:
@@ -71,11 +90,13 @@ def _from_data(data: Data, read: Callable[[str], Tensor]) -> Bias:
         case "relative":
             table = read(data["table"])
             buckets, heads = table.shape
-            bias = Relative(heads, buckets, int(data["max_distance"]), bool(data["bidirectional"]))
+            bias = Relative(
+                heads, buckets, whole(data["max_distance"]), bool(data["bidirectional"])
+            )
             bias.table = torch.nn.Parameter(table, requires_grad=False)
             return bias
         case "given":
-            return FromTensor(read(data["values"])[None], int(data["first_query"]))
+            return FromTensor(read(data["values"])[None], whole(data["first_query"]))
         case "joined":
             return Joined(_from_data(data["first"], read), _from_data(data["second"], read))
         case kind:

@@ -1,20 +1,35 @@
 """`open`: a recording, checked before anything is read of it."""
 
+import json
+import os
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import zarr
 from pydantic import BaseModel, ValidationError
 
+from regard.recording.digest import digest_of, digests_without_sums
 from regard.recording.errors import RecordingError
+from regard.recording.files import MOST_SUMS, SUMS, Files, Folder, Remote, Source, parsed
+from regard.recording.layout import (
+    call_specs,
+    check_declared,
+    map_specs,
+    part_specs,
+    stored_arrays,
+    text_specs,
+)
 from regard.recording.recording import Recording
-from regard.recording.schema import VERSION, CallFacts, Facts
+from regard.recording.schema import MOST_HEADS, VERSION, CallFacts, Facts
 from regard.recording.stored import CallArrays
 from regard.recording.text import RecordedText
 
+DESCRIPTION = "zarr.json"
 PARTIAL = ".partial"
 _ATTRIBUTE = "regard"
+_MOST_DESCRIPTION = 2**24
+"""So many bytes a description has at most."""
 
 
 def open(path: str | PathLike[str]) -> Recording:
@@ -29,90 +44,170 @@ def open(path: str | PathLike[str]) -> Recording:
     Raises:
         RecordingError: there is none, it is damaged or incomplete, or a later version wrote it.
     """
-    where = str(path)
-    root = _root(where)
-    data = _attribute(root, where)
+    where = os.fspath(path)
+    source = _source(where)
+    description = _description(source, where)
+    data = _attribute(description, where)
     version = data.get("version")
     if isinstance(version, int) and version > VERSION:
         raise RecordingError(
             f"{where} has version {version} of the format, and this Regard reads up to {VERSION}: "
             "install a later one"
         )
-    facts = _validated(Facts, data, where)
+    facts: Facts = _validated(Facts, data, where)
     if not facts.complete:
         raise RecordingError(
             f"{where} is incomplete: recording it was interrupted; record it once more to the same "
             "path, and what is there is not done again"
         )
-    calls = [_call(root, number, where, facts) for number in range(facts.calls)]
-    texts = [
-        RecordedText(one, _group(root, f"texts/{number}", where))
-        for number, one in enumerate(facts.texts)
-    ]
-    every = _group(root, "all", where) if facts.all_cells else None
-    name = where.rstrip("/").split("/")[-1].removesuffix(".regard")
-    return Recording(name, facts, calls, texts, every)
-
-
-def _root(where: str) -> zarr.Group:
-    is_url = "://" in where
-    if not is_url:
-        path = Path(where).expanduser()
-        where = str(path)
-        if not path.exists() and path.with_name(path.name + PARTIAL).exists():
-            raise RecordingError(
-                f"{where} is incomplete: recording it was interrupted; record it once more to the "
-                "same path, and what is there is not done again"
-            )
-        if path.is_file():
-            raise RecordingError(
-                f"{where} is a file, and a recording is a folder: make one with `regard record "
-                f"{path.name} --model MODEL --out {path.stem}.regard`"
-            )
-        if not path.is_dir() or not (path / "zarr.json").is_file():
-            what = "is no recording" if path.exists() else "is not there"
-            name = path.name if path.suffix else "book.regard"
-            raise RecordingError(
-                f'{where} {what}: make one with regard.save(seen, "{name}", …) or `regard record`'
-            )
+    metadata = _metadata(description, where)
+    calls = [_call(metadata, number, where, facts) for number in range(facts.calls)]
+    if sum(call.heads for call in calls) > MOST_HEADS:
+        raise RecordingError(f"{where} must have up to {MOST_HEADS:,} heads in all")
     try:
-        return zarr.open_group(where, mode="r")
-    except ImportError as error:
-        raise ImportError(f"opening {where} needs fsspec: pip install fsspec ({error})") from error
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        sums = source.read(SUMS, MOST_SUMS)
+        files = Files(source, None if sums is None else parsed(sums), fixed=True)
+        found = _recording(where, facts, calls, metadata, files)
+        _check_digest(description, sums, facts, calls)
+        return found
+    except RecordingError as error:
+        raise RecordingError(f"{where}: {error}") from error
+
+
+def _source(where: str) -> Source:
+    """Return where files are read from, if there may be a recording."""
+    if "://" in where and not where.startswith("file://"):
+        try:
+            return Remote(where)
+        except ImportError as error:
+            raise ImportError(
+                f"opening {where} needs fsspec: pip install fsspec ({error})"
+            ) from error
+        except (OSError, ValueError) as error:
+            raise RecordingError(f"{where} can't be opened: {_said(error)}") from error
+    path = Path(where.removeprefix("file://")).expanduser()
+    if not path.exists() and path.with_name(path.name + PARTIAL).exists():
+        raise RecordingError(
+            f"{where} is incomplete: recording it was interrupted; record it once more to the "
+            "same path, and what is there is not done again"
+        )
+    if path.is_file():
+        raise RecordingError(
+            f"{where} is a file, and a recording is a folder: make one with `regard record "
+            f"{path.name} --model MODEL --out {path.stem}.regard`"
+        )
+    if not path.is_dir() or not os.path.lexists(path / DESCRIPTION):
+        what = "is no recording" if path.exists() else "is not there"
+        name = path.name if path.suffix else "book.regard"
+        raise RecordingError(
+            f'{where} {what}: make one with regard.save(seen, "{name}", …) or `regard record`'
+        )
+    return Folder(path)
+
+
+def _description(source: Source, where: str) -> dict[str, Any]:
+    """Read what a recording declares.
+
+    No other file that declares something is looked at: Zarr keeps a copy of them all in this one.
+    """
+    try:
+        data = source.read(DESCRIPTION, _MOST_DESCRIPTION)
+        if data is None:
+            raise ValueError(f"there is no {DESCRIPTION}")
+        found = json.loads(data, object_pairs_hook=_object, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
         raise RecordingError(f"{where} can't be opened: {_said(error)}") from error
-
-
-def _call(root: zarr.Group, number: int, where: str, facts: Facts) -> CallArrays:
-    name = f"calls/{number:04d}"
-    group = _group(root, name, where)
-    call = CallArrays(
-        _validated(CallFacts, _attribute(group, f"{where}/{name}"), f"{where}/{name}"), group
-    )
-    its = call.facts
-    for which, size in ((its.query_text, its.queries), (its.key_text, its.keys)):
-        if which >= len(facts.texts) or facts.texts[which].tokens != size:
-            raise RecordingError(f"{where}/{name} does not fit its text: record it again")
-    if its.index != number:
-        raise RecordingError(f"{where}/{name} says that it is call {its.index}: record it again")
-    call.check()
-    return call
-
-
-def _group(root: zarr.Group, name: str, where: str) -> zarr.Group:
-    try:
-        found = root[name]
-    except KeyError:
-        found = None
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
-        raise RecordingError(f"{where}/{name} is damaged: {_said(error)}") from error
-    if not isinstance(found, zarr.Group):
-        raise RecordingError(f"{where} is damaged: it has no {name}; record it again")
+    if not isinstance(found, dict) or found.get("zarr_format") != 3:
+        raise RecordingError(f"{where} is no recording of Regard: it is no group of Zarr 3")
     return found
 
 
-def _attribute(group: zarr.Group, where: str) -> dict[str, Any]:
-    data = group.attrs.asdict().get(_ATTRIBUTE)
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON in which nothing is said twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"{DESCRIPTION} names something twice")
+    return found
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{DESCRIPTION} has a number {name}")
+
+
+def _metadata(description: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return what is declared of each group and array, by its path."""
+    found = description.get("consolidated_metadata")
+    found = found.get("metadata") if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        raise RecordingError(f"{where} is damaged: it does not list its arrays; record it again")
+    return found
+
+
+def _call(metadata: Mapping[str, Any], number: int, where: str, recorded: Facts) -> CallFacts:
+    name = f"calls/{number:04d}"
+    if name not in metadata:
+        raise RecordingError(f"{where} is damaged: it has no {name}; record it again")
+    facts: CallFacts = _validated(
+        CallFacts, _attribute(metadata[name], f"{where}/{name}"), f"{where}/{name}"
+    )
+    texts = recorded.texts
+    for which, size in ((facts.query_text, facts.queries), (facts.key_text, facts.keys)):
+        if which >= len(texts) or texts[which].tokens != size:
+            raise RecordingError(f"{where}/{name} does not fit its text: record it again")
+    if facts.index != number:
+        raise RecordingError(f"{where}/{name} says that it is call {facts.index}: record it again")
+    return facts
+
+
+def _check_digest(
+    description: dict[str, Any], sums: bytes | None, facts: Facts, calls: list[CallFacts]
+) -> None:
+    """Raise RecordingError if the digest is not that of what the recording lists."""
+    try:
+        if sums is None:
+            known = digests_without_sums(facts, calls)
+        else:
+            known = {digest_of(description, sums)}
+    except (ValueError, RecursionError) as error:
+        raise RecordingError(f"it is damaged: {_said(error)}") from error
+    if facts.digest not in known:
+        raise RecordingError("it is damaged: its digest is that of another recording")
+
+
+def _recording(
+    where: str, facts: Facts, calls: list[CallFacts], metadata: Mapping[str, Any], files: Files
+) -> Recording:
+    """Return a recording all of whose arrays are what they must be."""
+    found: list[CallArrays] = []
+    for number, call in enumerate(calls):
+        folder = f"calls/{number:04d}"
+        specs = call_specs(call) | part_specs(metadata, folder, call)
+        check_declared(metadata, folder, specs)
+        found.append(CallArrays(call, stored_arrays(files, folder, specs)))
+    texts: list[RecordedText] = []
+    for number, text in enumerate(facts.texts):
+        folder = f"texts/{number}"
+        specs = text_specs(metadata, folder, text)
+        check_declared(metadata, folder, specs)
+        texts.append(RecordedText(text, stored_arrays(files, folder, specs)))
+    specs = _maps_of_all(facts, calls)
+    check_declared(metadata, "all", specs)
+    name = where.rstrip("/").split("/")[-1].removesuffix(".regard")
+    return Recording(name, facts, found, texts, stored_arrays(files, "all", specs))
+
+
+def _maps_of_all(facts: Facts, calls: list[CallFacts]) -> Any:
+    """Return the maps of the mean of all heads: there are some if several calls have one size."""
+    sizes = {(call.queries, call.keys) for call in calls}
+    cells = calls[0].cells if len(calls) > 1 and len(sizes) == 1 else []
+    if facts.all_cells != cells:
+        raise RecordingError(f"all_cells must be {cells}, got {facts.all_cells[:9]}")
+    return map_specs(cells, calls[0].queries, calls[0].keys) if cells else {}
+
+
+def _attribute(group: object, where: str) -> dict[str, Any]:
+    attributes = group.get("attributes") if isinstance(group, dict) else None
+    data = attributes.get(_ATTRIBUTE) if isinstance(attributes, dict) else None
     if not isinstance(data, dict):
         raise RecordingError(f"{where} is no recording of Regard: it does not say that it is one")
     return data

@@ -1,6 +1,7 @@
 """Patterns as data: what JSON can hold, and arrays beside it."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,13 +14,46 @@ from regard.patterns.from_mask import FromMask
 from regard.patterns.global_at import GlobalAt
 from regard.patterns.neighbours import Neighbours
 from regard.patterns.padding import Padding
+from regard.patterns.pairs import Pairs, Runs
 from regard.patterns.pattern import Both, Either, Everyone, Not, Pattern
 from regard.patterns.prefix import Prefix
 from regard.patterns.strided import Strided
 from regard.patterns.window import Window
 from regard.recording.errors import RecordingError
+from regard.recording.schema import MOST_TOKENS
 
 Data = dict[str, Any]
+
+MOST_MEMBERS = 64
+"""So many members a pattern or a bias has at most, those of its members included."""
+
+_MEMBERS = ("pattern", "first", "second")
+_ARRAYS = ("edges", "ids", "mask", "slopes", "table", "values")
+_ARRAY = re.compile("part_[0-9]{1,3}")
+
+
+def arrays_named(data: Data | None) -> list[tuple[str, str]]:
+    """Return the arrays that a pattern or a bias names: what each is for it, and its name.
+
+    Raises:
+        RecordingError: it has too many members, or names what is none of its arrays.
+    """
+    found: list[tuple[str, str]] = []
+    left: list[Any] = [] if data is None else [data]
+    for count in range(MOST_MEMBERS + 1):
+        if not left:
+            return found
+        one = left.pop()
+        if not isinstance(one, dict) or count == MOST_MEMBERS:
+            break
+        left += [one[name] for name in _MEMBERS if name in one]
+        for role in _ARRAYS:
+            if role not in one:
+                continue
+            if not isinstance(one[role], str) or not _ARRAY.fullmatch(one[role]):
+                raise RecordingError(f"a pattern or bias names no array of its own: {role}")
+            found.append((role, one[role]))
+    raise RecordingError(f"a pattern or bias must be an object of up to {MOST_MEMBERS} members")
 
 
 def pattern_as_data(pattern: Pattern, batch: int, store: Callable[[Tensor], str]) -> Data:
@@ -48,6 +82,11 @@ def pattern_as_data(pattern: Pattern, batch: int, store: Callable[[Tensor], str]
             return {"kind": "prefix", "length": pattern.length}
         case GlobalAt():
             return {"kind": "global_at", "positions": list(pattern.positions)}
+        case Pairs():
+            sides = {"queries": pattern.queries, "keys": pattern.keys}
+            return {"kind": "pairs"} | {
+                name: [list(span) for span in runs.spans] for name, runs in sides.items()
+            }
         case Neighbours():
             return {"kind": "neighbours", "edges": store(pattern.edges)}
         case Documents():
@@ -89,7 +128,7 @@ def pattern_from_data(data: Data, read: Callable[[str], Tensor]) -> Pattern:
         return _from_data(data, read)
     except RecordingError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
         raise RecordingError(f"its pattern can't be read: {error!r}") from error
 
 
@@ -100,22 +139,30 @@ def _from_data(data: Data, read: Callable[[str], Tensor]) -> Pattern:
         case "causal":
             return Causal()
         case "window":
-            return Window(int(data["before"]), int(data["after"]))
+            return Window(whole(data["before"]), whole(data["after"]))
         case "strided":
-            return Strided(int(data["stride"]))
+            return Strided(whole(data["stride"], MOST_TOKENS))
         case "columns":
-            return Columns(int(data["every"]))
+            return Columns(whole(data["every"]))
         case "prefix":
-            return Prefix(int(data["length"]))
+            return Prefix(whole(data["length"]))
         case "global_at":
-            return GlobalAt(tuple(int(position) for position in data["positions"]))
+            positions = tuple(whole(one, MOST_TOKENS) for one in data["positions"])
+            if not positions or positions != tuple(sorted(set(positions))):
+                raise ValueError("global_at: positions must ascend")
+            return GlobalAt(positions)
+        case "pairs":
+            return Pairs(*(_runs(data[side]) for side in ("queries", "keys")))
         case "neighbours":
-            return Neighbours(read(data["edges"]).long())
+            edges = read(data["edges"]).long()
+            if not len(edges) or not 0 <= int(edges.min()) <= int(edges.max()) <= MOST_TOKENS:
+                raise ValueError("neighbours: edges must name positions")
+            return Neighbours(edges)
         case "documents":
             return Documents(read(data["ids"]).long()[None], batched=False)
         case "padding":
-            start, stop = torch.tensor([int(data["start"])]), torch.tensor([int(data["stop"])])
-            return Padding(start, stop)
+            start, stop = (whole(data[name], 2**63 - 1) for name in ("start", "stop"))
+            return Padding(torch.tensor([start]), torch.tensor([stop]))
         case "given":
             return FromMask(read(data["mask"]).bool()[None], batched=False)
         case "not":
@@ -126,3 +173,19 @@ def _from_data(data: Data, read: Callable[[str], Tensor]) -> Pattern:
             return Either(_from_data(data["first"], read), _from_data(data["second"], read))
         case kind:
             raise RecordingError(f"it has a pattern of a kind that is not known: {kind!r}")
+
+
+def _runs(spans: Sequence[Sequence[int]]) -> Runs:
+    return Runs(tuple((_place(start), _place(stop)) for start, stop in spans))
+
+
+def _place(value: object) -> int:
+    """Return the end of a run; one without a beginning starts at −2⁶²."""
+    return -whole(-value) if type(value) is int and value < 0 else whole(value)
+
+
+def whole(value: object, most: int = 2**62) -> int:
+    """Return a whole number from 0 on that PyTorch can count with."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"a number must be 0 to {most}, got {str(value)[:50]}")
+    return value

@@ -19,21 +19,9 @@ from regard.matrix.tiles import Tile
 from regard.matrix.view import View
 from regard.patterns.cover import Cover
 from regard.recording import arrays
+from regard.recording.layout import call_specs, is_map, map_specs
 from regard.recording.schema import TILE, CallFacts
 from regard.recording.stored import CallArrays, covers
-
-FINEST = 16
-"""A cell of the finest stored map has so many tokens along each axis: finer ones are computed."""
-
-
-def cells_of(max_zoom: int) -> list[int]:
-    """Return how many tokens a cell of each stored map has.
-
-    >>> cells_of(5), cells_of(1)
-    ([16, 32], [2])
-    """
-    coarsest = 2**max_zoom
-    return [2**power for power in range(max_zoom + 1) if 2**power >= min(FINEST, coarsest)]
 
 
 @dataclass
@@ -87,13 +75,9 @@ class Pyramid:
 
     def start(self, view: View) -> _Levels:
         facts = self.call_facts
-        for cell in facts.cells:
-            sizes = (facts.rows, -(-facts.queries // cell), -(-facts.keys // cell))
-            for pool in ("mean", "max"):
-                name = f"{pool}/{cell}"
-                self._maps[name] = arrays.create(
-                    self.group, name, sizes, "float32", (1, TILE, TILE), sparse=True
-                )
+        for name, spec in call_specs(facts).items():
+            if is_map(name):
+                self._maps[name] = arrays.create(self.group, name, spec, sparse=True)
         return _Levels(
             view.outline, {}, {cell: [] for cell in facts.cells}, dict.fromkeys(facts.cells, 0)
         )
@@ -200,21 +184,18 @@ def mean_of_all(calls: list[CallArrays], group: zarr.Group) -> list[int]:
         return []
     total = sum(call.facts.heads for call in calls)
     cells = calls[0].facts.cells
-    for cell in cells:
-        for pool in ("mean", "max"):
-            name = f"{pool}/{cell}"
-            parts = [call.array(name) for call in calls]
-            shape = parts[0].shape[1:]
-            array = arrays.create(group, name, shape, "float32", (TILE, TILE), sparse=True)
-            for top in range(0, shape[0], TILE):
-                rows = slice(top, top + TILE)
-                found = np.zeros((min(TILE, shape[0] - top), shape[1]))
-                known = np.zeros(found.shape, dtype=bool)
-                for call, part in zip(calls, parts, strict=True):
-                    values = np.asarray(part[call.facts.rows - 1, rows])
-                    # Where some calls may not look, others may.
-                    known |= ~np.isnan(values)
-                    found += np.nan_to_num(values) * (call.facts.heads / total)
-                found[~known] = np.nan
-                array[rows] = arrays.rounded(found.astype(np.float32))
+    first = calls[0].facts
+    for name, spec in map_specs(cells, first.queries, first.keys).items():
+        array = arrays.create(group, name, spec, sparse=True)
+        for top in range(0, spec.shape[0], TILE):
+            rows = slice(top, top + TILE)
+            found = np.zeros((min(TILE, spec.shape[0] - top), spec.shape[1]))
+            known = np.zeros(found.shape, dtype=bool)
+            for call in calls:
+                values = call.array(name).read(call.facts.rows - 1, rows)
+                # Where some calls may not look, others may.
+                known |= ~np.isnan(values)
+                found += np.nan_to_num(values) * (call.facts.heads / total)
+            found[~known] = np.nan
+            array[rows] = arrays.rounded(found.astype(np.float32))
     return cells

@@ -1,14 +1,14 @@
 """`Recording`: a watched run that was read from disk."""
 
-from collections.abc import Sequence
-from typing import Any, Literal, overload
+from collections.abc import Mapping, Sequence
+from typing import Literal, overload
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from regard.calls.call import AttentionCall
 from regard.recording import all_heads, lookup, tiles
+from regard.recording.arrays import StoredArray
 from regard.recording.schema import Facts, Section
 from regard.recording.stored import CallArrays
 from regard.recording.text import RecordedText
@@ -29,7 +29,7 @@ class Recording(Sequence[AttentionCall]):
         facts: what it says of itself.
         stored: its calls.
         texts: its texts.
-        every: the maps of the mean of all heads, if there are any.
+        every: the maps of the mean of all heads, by name; none if there are none.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Recording(Sequence[AttentionCall]):
         facts: Facts,
         stored: Sequence[CallArrays],
         texts: Sequence[RecordedText],
-        every: zarr.Group | None,
+        every: Mapping[str, StoredArray],
     ) -> None:
         self.name, self.about = name, facts
         self.stored, self.texts, self._every = list(stored), tuple(texts), every
@@ -101,7 +101,7 @@ class Recording(Sequence[AttentionCall]):
     @property
     def has_all(self) -> bool:
         """Whether there are maps of the mean over all heads of all calls."""
-        return self._every is not None
+        return bool(self._every)
 
     def tile(
         self,
@@ -149,7 +149,7 @@ class Recording(Sequence[AttentionCall]):
         tiles.check_place(self.full_zoom, level, x, y)
         cell = 2 ** (self.full_zoom - level)
         if cell in self.about.all_cells and cell > 1:
-            return tiles.stored(self._maps(f"{pool}/{cell}"), None, self.stored, cell, x, y)
+            return tiles.stored(self._every[f"{pool}/{cell}"], None, self.stored, cell, x, y)
         return (yield from all_heads.tile(self.stored, level, x, y, pool))
 
     def line(
@@ -236,12 +236,8 @@ class Recording(Sequence[AttentionCall]):
         return self.texts[number].search(text, start, count)
 
     def _check_all(self) -> None:
-        if self._every is None:
+        if not self._every:
             raise IndexError("there is no map of all heads: calls are of different sizes, or one")
-
-    def _maps(self, name: str) -> Any:
-        assert self._every is not None
-        return self._every[name]
 
     def __repr__(self) -> str:
         tokens = " and ".join(f"{text.facts.tokens:,}" for text in self.texts)

@@ -1,6 +1,7 @@
 """`save`: a watched run, written to disk."""
 
 import hashlib
+import json
 import platform
 import warnings
 from collections.abc import Sequence
@@ -16,18 +17,21 @@ import zarr
 
 from regard.calls.call import AttentionCall
 from regard.calls.choose import listed
-from regard.calls.texts import check_whole, layers_of, texts_of
+from regard.calls.first_look import first_look
+from regard.calls.texts import Layer, check_whole, layers_of, texts_of
 from regard.matrix import AttentionMatrix
 from regard.matrix.progress import progressing
 from regard.printable import well_formed
 from regard.recording.arrays import DTYPES
-from regard.recording.opening import open
+from regard.recording.digest import digest_of
+from regard.recording.files import SUMS, Files, Folder, write_sums
+from regard.recording.opening import DESCRIPTION, PARTIAL, open
 from regard.recording.pyramid import mean_of_all
 from regard.recording.recording import Recording
 from regard.recording.replacing import FolderKind, put_in_place, sole_writer
-from regard.recording.schema import Facts, Section, TextFacts
+from regard.recording.schema import Facts, FirstHead, Section, TextFacts
 from regard.recording.stored import CallArrays
-from regard.recording.text import Offsets, RecordedText, sections_of, write_text
+from regard.recording.text import Offsets, write_text
 from regard.recording.write_call import ATTRIBUTE, write_call
 
 _RECORDING = FolderKind(
@@ -138,6 +142,7 @@ def _write(
     layers = layers_of(listed(calls), texts, batch)
     check_whole(layers, texts)
     root = zarr.open_group(partial, mode="a")
+    files = Files(Folder(partial))
     listed_texts: list[tuple[Sequence[str], str | None, Offsets | None]] = []
     if source is not None:
         listed_texts.append((source, source_text, None))
@@ -154,14 +159,19 @@ def _write(
             _text_facts(one.name, some, its)
             for one, (some, its, _) in zip(texts, listed_texts, strict=True)
         ],
-        sections=[],
+        sections=[
+            Section(text=len(texts) - 1, token=token, title=name) for token, name in sections or ()
+        ],
         calls=len(layers),
+        first=_first_head(layers, batch),
         all_cells=[],
         digest="",
     )
     root.attrs[ATTRIBUTE] = facts.model_dump(mode="json")
+    found: list[Section] = []
     for number, (some, its, places) in enumerate(listed_texts):
-        write_text(root.create_group(f"texts/{number}", overwrite=True), some, its, places)
+        group = root.create_group(f"texts/{number}", overwrite=True)
+        found += write_text(group, number, some, its, places)
     group = root.require_group("calls")
     written: list[CallArrays] = []
     for number, layer in enumerate(progressing(layers, "layers recorded", len(layers), progress)):
@@ -173,59 +183,44 @@ def _write(
             query_text=layer.queries.text,
             key_text=layer.keys.text,
         )
-        found = write_call(call, group, batch, narrow)
-        written.append(CallArrays(found, _group(group, f"{number:04d}")))
+        written.append(write_call(call, group, files, batch, narrow))
     with suppress(KeyError):
         del root["all"]
     all_cells = mean_of_all(written, root.create_group("all", overwrite=True))
-    _finish(root, facts, written, all_cells, sections)
-
-
-def _finish(
-    root: zarr.Group,
-    facts: Facts,
-    written: Sequence[CallArrays],
-    all_cells: list[int],
-    sections: Sequence[tuple[int, str]] | None,
-) -> None:
-    """Say that a recording is complete."""
-    last = len(facts.texts) - 1
-    if sections is None:
-        found = _found_sections(root, facts)
-    else:
-        found = [Section(text=last, token=token, title=name) for token, name in sections]
     facts = facts.model_copy(
         update={
             "complete": True,
-            "sections": found,
+            "sections": facts.sections if sections is not None else found,
             "dtype": written[0].facts.dtype if written else "float32",
             "error": max((call.facts.error for call in written), default=0.0),
             "all_cells": all_cells,
         }
     )
-    content = [facts.model_dump_json(), *(call.facts.model_dump_json() for call in written)]
-    digest = hashlib.sha256("\n".join(content).encode()).hexdigest()[:16]
-    facts = facts.model_copy(update={"digest": digest})
+    _finish(root, partial, facts)
+
+
+def _finish(root: zarr.Group, folder: Path, facts: Facts) -> None:
+    """Say that a recording is complete, and what it is the digest of."""
     root.attrs[ATTRIBUTE] = facts.model_dump(mode="json")
     with warnings.catch_warnings():
         # Zarr has it for version 3 without its being in the specification: others may ignore it.
         warnings.simplefilter("ignore")
         zarr.consolidate_metadata(root.store)
+    description = json.loads((folder / DESCRIPTION).read_bytes())
+    declared = description["consolidated_metadata"]["metadata"].items()
+    write_sums(folder, (name for name, one in declared if one["node_type"] == "array"))
+    digest = digest_of(description, (folder / SUMS).read_bytes())
+    description["attributes"][ATTRIBUTE]["digest"] = digest
+    written = folder / f"{DESCRIPTION}{PARTIAL}"
+    written.write_text(json.dumps(description, indent=2), encoding="utf-8")
+    written.replace(folder / DESCRIPTION)
 
 
-def _found_sections(root: zarr.Group, facts: Facts) -> list[Section]:
-    found: list[Section] = []
-    for number, one in enumerate(facts.texts):
-        text = RecordedText(one, _group(root, f"texts/{number}"))
-        if text.offsets is not None:
-            found += sections_of(text.text, text.offsets, number)
-    return found
-
-
-def _group(parent: zarr.Group, name: str) -> zarr.Group:
-    found = parent[name]
-    assert isinstance(found, zarr.Group)
-    return found
+def _first_head(layers: Sequence[Layer], batch: int | None) -> FirstHead:
+    target = max(layer.queries.text for layer in layers)
+    numbers = [number for number, layer in enumerate(layers) if layer.queries.text == target]
+    first = first_look([layers[number] for number in numbers], batch)
+    return FirstHead(call=numbers[first.layer], head=first.head)
 
 
 def _check_free(path: Path, overwrite: bool) -> None:

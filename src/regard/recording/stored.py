@@ -1,16 +1,13 @@
 """What a recording has of one call: its arrays, and the call that is read from them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 import torch
-import zarr
 from jaxtyping import Int8
 from torch import Tensor
-from zarr.storage import LocalStore
 
 from regard.calls.call import AttentionCall, layer_in
 from regard.matrix.index import Index, as_tensor
@@ -18,14 +15,20 @@ from regard.matrix.scores import Scores
 from regard.matrix.view import View
 from regard.matrix.weights import Weights
 from regard.patterns.cover import Cover, Span
+from regard.patterns.pattern import Pattern
+from regard.positions import Bias
 from regard.recording import arrays
-from regard.recording.bias_data import bias_from_data
+from regard.recording.arrays import StoredArray
+from regard.recording.bias_data import bias_from_data, check_bias
 from regard.recording.errors import RecordingError
 from regard.recording.pattern_data import pattern_from_data
-from regard.recording.schema import TILE, CallFacts
+from regard.recording.schema import MOST_POSITION, TILE, CallFacts
 
 _CACHED_BLOCKS = 128
 """So many chunks of queries and keys stay in memory: 32 MB of float32 with 64 numbers a token."""
+
+_CACHED_BYTES = 2**22
+"""Larger chunks do not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +40,7 @@ class StoredTensor:
         dtype_name: the type of its numbers.
     """
 
-    array: "zarr.Array[Any]"
+    array: StoredArray
     dtype_name: str
 
     @property
@@ -57,25 +60,15 @@ class StoredTensor:
         batch, heads, rows, *keys = where
         if keys:
             places = tuple(np.asarray(as_tensor(index)) for index in where[1:])
-            values = arrays.read(self.array, places, orthogonal=True)
+            values = self.array.read(*places)
             return arrays.as_tensor(values, self.dtype_name)[None][: len(batch)]
+        spec = self.array.spec
+        block = _cached_block if spec.chunk_bytes <= _CACHED_BYTES else _block
         found = torch.empty(1, len(heads), len(rows), *self.array.shape[2:], dtype=self.dtype)
-        version = self._version()
-        for number, chosen, places in _in_blocks(rows, self.array.chunks[1]):
+        for number, chosen, places in _in_blocks(rows, spec.chunks[1]):
             for place, head in enumerate(as_tensor(heads).tolist()):
-                found[0, place, chosen] = _block(self, version, head, number)[places]
+                found[0, place, chosen] = block(self, head, number)[places]
         return found[: len(batch)]
-
-    def _version(self) -> object:
-        """Return what differs once another recording was written to the same folder."""
-        store = self.array.store
-        if not isinstance(store, LocalStore):
-            return None
-        try:
-            found = (store.root / self.array.path / "zarr.json").stat()
-        except OSError as error:
-            raise RecordingError(f"{self.array.path} is damaged: {error}") from error
-        return found.st_ino, found.st_mtime_ns
 
     def modified(self) -> bool:
         return False
@@ -96,12 +89,14 @@ def _in_blocks(rows: Index, height: int) -> Iterator[tuple[int, slice | Tensor, 
         yield number, among, index[among] - number * height
 
 
-@lru_cache(_CACHED_BLOCKS)
-def _block(tensor: StoredTensor, version: object, head: int, number: int) -> Tensor:
-    """Read a chunk of one head, of a version of the array."""
-    height = tensor.array.chunks[1]
-    where = (head, slice(number * height, (number + 1) * height))
-    return arrays.as_tensor(arrays.read(tensor.array, where), tensor.dtype_name)
+def _block(tensor: StoredTensor, head: int, number: int) -> Tensor:
+    """Read a chunk of one head."""
+    height = tensor.array.spec.chunks[1]
+    values = tensor.array.read(head, slice(number * height, (number + 1) * height))
+    return arrays.as_tensor(values, tensor.dtype_name)
+
+
+_cached_block = lru_cache(_CACHED_BLOCKS)(_block)
 
 
 class CallArrays:
@@ -109,11 +104,11 @@ class CallArrays:
 
     Args:
         facts: what the recording says of it.
-        group: where it is stored.
+        stored: its arrays, by name.
     """
 
-    def __init__(self, facts: CallFacts, group: zarr.Group) -> None:
-        self.facts, self._group = facts, group
+    def __init__(self, facts: CallFacts, stored: Mapping[str, StoredArray]) -> None:
+        self.facts, self._stored = facts, stored
 
     @cached_property
     def call(self) -> AttentionCall:
@@ -143,24 +138,49 @@ class CallArrays:
         Args:
             with_lse: whether log-sum-exps are read; if not, they are computed.
         """
-        facts, first = self.facts, self.facts.first_position
-        pattern = pattern_from_data(facts.pattern, self._tensor)
-        positions = self._tensor("positions") if first is None else first
+        facts = self.facts
+        pattern = pattern_from_data(facts.pattern, self._whole)
+        positions = self._positions()
+        bias = None if facts.bias is None else bias_from_data(facts.bias, self._whole)
+        self._check(pattern, bias, positions)
         if facts.stored == "weights":
             if not isinstance(positions, Tensor):
                 positions = torch.arange(positions, positions + facts.queries)
-            return Weights(self._stored("weights"), pattern, positions)
+            return Weights(self._tensor("weights", facts.dtype), pattern, positions)
         lse_dtype = "float64" if facts.dtype == "float64" else "float32"
         return Scores(
-            self._stored("query"),
-            self._stored("key"),
+            self._tensor("query", facts.dtype),
+            self._tensor("key", facts.dtype),
             pattern,
-            None if facts.bias is None else bias_from_data(facts.bias, self._tensor),
+            bias,
             facts.scale,
             None if facts.sinks is None else torch.tensor(facts.sinks, dtype=torch.float64),
             positions,
-            StoredTensor(self.array("lse"), lse_dtype) if with_lse else None,
+            self._tensor("lse", lse_dtype) if with_lse else None,
         )
+
+    def _positions(self) -> int | Tensor:
+        """Return where the first query stands if the others follow it, else where each does."""
+        if self.facts.first_position is not None:
+            return self.facts.first_position
+        found = self._whole("positions")
+        if int(found.abs().max()) > MOST_POSITION:
+            raise RecordingError(f"{self} is damaged: positions are up to {MOST_POSITION:,}")
+        return found
+
+    def _check(self, pattern: Pattern, bias: Bias | None, positions: int | Tensor) -> None:
+        """Raise RecordingError if the pattern or the bias can't describe the call."""
+        facts = self.facts
+        if isinstance(positions, Tensor):
+            queries = range(int(positions.min()), int(positions.max()) + 1)
+        else:
+            queries = range(positions, positions + facts.queries)
+        try:
+            pattern.check(1, queries, facts.keys)
+            if bias is not None:
+                check_bias(bias, facts.heads, queries, facts.keys)
+        except ValueError as error:
+            raise RecordingError(f"{self} is damaged: {error}") from error
 
     @cached_property
     def is_causal(self) -> bool:
@@ -179,65 +199,24 @@ class CallArrays:
         )
         return bool((found == Cover.NONE).all())
 
-    def array(self, name: str) -> "zarr.Array[Any]":
+    def array(self, name: str) -> StoredArray:
         """Return an array.
 
         Raises:
             RecordingError: there is none.
         """
-        try:
-            found = self._group[name]
-        except KeyError:
-            found = None
-        if not isinstance(found, zarr.Array):
-            raise RecordingError(
-                f"{self._group.path} is damaged: it has no {name}; record it again"
-            )
-        return found
+        if name not in self._stored:
+            raise RecordingError(f"{self} is damaged: it has no {name}; record it again")
+        return self._stored[name]
 
-    def _stored(self, name: str) -> StoredTensor:
-        return StoredTensor(self.array(name), self.facts.dtype)
+    def _tensor(self, name: str, dtype: str) -> StoredTensor:
+        return StoredTensor(self.array(name), dtype)
 
-    def _tensor(self, name: str) -> Tensor:
-        return arrays.as_tensor(arrays.read(self.array(name)))
+    def _whole(self, name: str) -> Tensor:
+        return arrays.as_tensor(self.array(name).read())
 
-    def check(self) -> None:
-        """Make sure that all arrays are there, and have the sizes that the facts say.
-
-        Raises:
-            RecordingError: they don't.
-        """
-        facts = self.facts
-        heads, rows, thumb = facts.heads, facts.rows, facts.thumb
-        stored = arrays.stored_dtype(facts.dtype)
-        wanted: dict[str, tuple[tuple[int, ...], Any]] = {
-            "entropy": ((rows, facts.queries), np.dtype("float32")),
-            "received": ((rows, facts.keys), np.dtype("float32")),
-            "thumbs": ((heads, *thumb), np.dtype("float32")),
-        }
-        if facts.stored == "scores":
-            wanted["query"] = ((heads, facts.queries, facts.key_dim), stored)
-            wanted["key"] = ((facts.key_heads, facts.keys, facts.key_dim), stored)
-            lse = np.dtype("float64" if facts.dtype == "float64" else "float32")
-            wanted["lse"] = ((heads, facts.queries), lse)
-        else:
-            wanted["weights"] = ((heads, facts.queries, facts.keys), stored)
-        if facts.first_position is None:
-            wanted["positions"] = ((facts.queries,), np.dtype("int64"))
-        for cell in facts.cells:
-            sizes = (rows, -(-facts.queries // cell), -(-facts.keys // cell))
-            wanted |= {f"{pool}/{cell}": (sizes, np.dtype("float32")) for pool in ("mean", "max")}
-        for name, (shape, dtype) in wanted.items():
-            array = self.array(name)
-            if array.shape != shape or array.dtype != dtype:
-                raise RecordingError(
-                    f"{self._group.path}/{name} must be {dtype} of shape {list(shape)}, got "
-                    f"{array.dtype} of shape {list(array.shape)}: record it again"
-                )
-        if facts.heads % facts.key_heads:
-            raise RecordingError(
-                f"{self._group.path}: {facts.heads} heads can't share {facts.key_heads} key heads"
-            )
+    def __str__(self) -> str:
+        return f"call {self.facts.index}"
 
 
 def covers(

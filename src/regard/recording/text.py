@@ -1,7 +1,7 @@
 """A recorded text: its tokens, where they stand in it, and what is found in it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from regard.calls.tokens import readable
 from regard.recording import arrays
-from regard.recording.schema import Section, TextFacts
+from regard.recording.arrays import StoredArray
+from regard.recording.errors import RecordingError
+from regard.recording.schema import MOST_BYTES, Section, TextFacts
 
 Offsets = Sequence[tuple[int, int]]
 """Where each token starts and ends in a text, in characters; the same twice where nowhere."""
@@ -28,11 +30,11 @@ class RecordedText:
 
     Args:
         facts: what the recording says of it.
-        group: where it is stored.
+        stored: its arrays, by name.
     """
 
-    def __init__(self, facts: TextFacts, group: zarr.Group) -> None:
-        self.facts, self._group = facts, group
+    def __init__(self, facts: TextFacts, stored: Mapping[str, StoredArray]) -> None:
+        self.facts, self._stored = facts, stored
 
     @property
     def name(self) -> str:
@@ -42,23 +44,25 @@ class RecordedText:
     @cached_property
     def text(self) -> str:
         """The text, "" if only its tokens are known."""
-        return _string(arrays.read(self._array("text"))) if self.facts.characters else ""
+        return _string(self._stored["text"].read()) if self.facts.characters else ""
 
     @cached_property
     def tokens(self) -> list[str]:
         """The tokens, as their tokenizer writes them."""
-        data = arrays.read(self._array("tokens")).tobytes()
-        stops = arrays.read(self._array("token_stops")).tolist()
-        starts = [0, *stops[:-1]]
+        data = self._stored["tokens"].read().tobytes()
+        stops = self._stored["token_stops"].read()
+        if int(np.diff(stops, prepend=0).min()) < 0 or int(stops[-1]) != len(data):
+            raise RecordingError(f"{self.name} is damaged: its tokens do not follow one another")
+        starts = [0, *stops[:-1].tolist()]
         return [
             data[start:stop].decode("utf-8", errors="replace")
-            for start, stop in zip(starts, stops, strict=True)
+            for start, stop in zip(starts, stops.tolist(), strict=True)
         ]
 
     @cached_property
     def offsets(self) -> NDArray[np.int64] | None:
         """Where each token starts and stops in the text, [tokens, 2]; None if that is not known."""
-        return arrays.read(self._array("offsets")) if "offsets" in self._group else None
+        return self._stored["offsets"].read() if "offsets" in self._stored else None
 
     @cached_property
     def pieces(self) -> list[str]:
@@ -88,7 +92,9 @@ class RecordedText:
         wanted = wanted.casefold()
         if not wanted:
             raise ValueError("there is nothing to search for")
-        place = int(stops[start - 1]) if 0 < start <= len(stops) else 0
+        if start > len(stops):
+            return [], False
+        place = int(stops[start - 1]) if start > 0 else 0
         found: list[tuple[int, int]] = []
         while (place := text.find(wanted, place)) >= 0:
             if len(found) == count:
@@ -99,24 +105,49 @@ class RecordedText:
             place += len(wanted)
         return found, False
 
-    def _array(self, name: str) -> Any:
-        return self._group[name]
-
 
 def write_text(
-    group: zarr.Group, tokens: Sequence[str], text: str | None, offsets: Offsets | None
-) -> None:
-    """Write the tokens of a text, and the text if there is one."""
+    group: zarr.Group,
+    number: int,
+    tokens: Sequence[str],
+    text: str | None,
+    offsets: Offsets | None,
+) -> list[Section]:
+    """Write the tokens of a text, and the text if there is one.
+
+    Args:
+        group: where.
+        number: the number of the text.
+        tokens: its tokens.
+        text: the text, if it is known.
+        offsets: where each token starts and stops in it; by default they are looked for.
+
+    Returns:
+        Its headings.
+    """
     encoded = [token.encode("utf-8", errors="replace") for token in tokens]
     stops = np.cumsum([len(token) for token in encoded], dtype=np.int64)
-    arrays.write(group, "tokens", _bytes(b"".join(encoded)))
+    _write_bytes(group, "tokens", b"".join(encoded))
     arrays.write(group, "token_stops", stops)
     if text is None:
-        return
-    arrays.write(group, "text", _bytes(text.encode("utf-8", errors="replace")))
-    found = aligned(readable(tokens), text) if offsets is None else offsets
-    if found is not None:
-        arrays.write(group, "offsets", np.asarray(found, dtype=np.int64).reshape(-1, 2))
+        return []
+    _write_bytes(group, "text", text.encode("utf-8", errors="replace"))
+    listed = aligned(readable(tokens), text) if offsets is None else offsets
+    if listed is None:
+        return []
+    found = np.asarray(listed, dtype=np.int64).reshape(-1, 2)
+    if len(found) != len(tokens):
+        raise ValueError(
+            f"offsets must be one pair for each of {len(tokens)} tokens, got {len(found)}"
+        )
+    arrays.write(group, "offsets", found)
+    return sections_of(text, found, number)
+
+
+def _write_bytes(group: zarr.Group, name: str, data: bytes) -> None:
+    if len(data) > MOST_BYTES:
+        raise ValueError(f"{name} must have up to {MOST_BYTES:,} bytes, got {len(data):,}")
+    arrays.write(group, name, np.frombuffer(data, dtype=np.uint8))
 
 
 def aligned(pieces: Sequence[str], text: str) -> Offsets | None:
@@ -171,10 +202,6 @@ def _cut(text: str, offsets: NDArray[np.int64], known: Sequence[str]) -> list[st
         pieces.append(text[done:stop])
         done = stop
     return pieces
-
-
-def _bytes(data: bytes) -> NDArray[np.uint8]:
-    return np.frombuffer(data, dtype=np.uint8)
 
 
 def _string(values: NDArray[Any]) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from regard.matrix.tiles import tiles
 from regard.matrix.view import View
 from regard.patterns.cover import Cover
 from regard.recording import arrays
+from regard.recording.arrays import StoredArray
 from regard.recording.errors import RecordingError
 from regard.recording.schema import TILE
 from regard.recording.stored import CallArrays, covers
@@ -33,7 +34,7 @@ def tile(call: CallArrays, head: Head, level: int, x: int, y: int, pool: str) ->
 
 
 def stored(
-    array: Any, row: int | None, calls: Sequence[CallArrays], cell: int, x: int, y: int
+    array: StoredArray, row: int | None, calls: Sequence[CallArrays], cell: int, x: int, y: int
 ) -> Tile:
     """Read a tile of a stored map.
 
@@ -50,10 +51,7 @@ def stored(
     """
     where = (slice(y * TILE, (y + 1) * TILE), slice(x * TILE, (x + 1) * TILE))
     found = np.full((TILE, TILE), np.nan, dtype=np.float32)
-    try:
-        values = np.asarray(array[where if row is None else (row, *where)])
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
-        raise RecordingError(f"{array.path} is damaged: {error}") from error
+    values = array.read(*(where if row is None else (row, *where)))
     if values.size and np.isnan(values).all():
         # A chunk of NaN alone is not written. One that is missing has been lost if anybody looks.
         queries, keys = _places(calls[0], cell, x, y)
@@ -105,7 +103,7 @@ def line(call: CallArrays, head: Head, name: str, level: int, x: int, pool: str)
     cell = 2 ** (call.facts.max_zoom - level)
     found = np.full(TILE, np.nan, dtype=np.float32)
     where = slice(x * TILE * cell, (x + 1) * TILE * cell)
-    values = arrays.as_tensor(arrays.read(call.array(name), (row_of(call, head), where)))
+    values = arrays.as_tensor(call.array(name).read(row_of(call, head), where))
     if not len(values):
         return found
     known = grouped((~values.isnan()).float(), 0, "sum", cell)
@@ -119,12 +117,7 @@ def line(call: CallArrays, head: Head, name: str, level: int, x: int, pool: str)
 
 def thumbs(call: CallArrays) -> Tile:
     """Return a small map of each head; see `Recording.thumbs`."""
-    try:
-        return np.asarray(call.array("thumbs")[...])
-    except (OSError, RuntimeError, ValueError) as error:
-        raise RecordingError(
-            f"{call.call} is damaged: its small maps can't be read: {error}"
-        ) from error
+    return call.array("thumbs").read()
 
 
 def part_of(call: CallArrays, heads: range, queries: range, keys: range) -> View:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import zarr
+from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.calls.call import AttentionCall
@@ -18,48 +19,60 @@ from regard.matrix.view import View
 from regard.matrix.weights import Weights
 from regard.patterns.cover import Cover
 from regard.recording import arrays
+from regard.recording.arrays import ArraySpec
 from regard.recording.bias_data import bias_as_data
-from regard.recording.pattern_data import pattern_as_data
-from regard.recording.pyramid import Pyramid, cells_of
-from regard.recording.schema import TILE, CallFacts, max_zoom
+from regard.recording.errors import RecordingError
+from regard.recording.files import Files
+from regard.recording.layout import MOST_PART, call_specs, stored_arrays
+from regard.recording.pattern_data import arrays_named, pattern_as_data
+from regard.recording.pyramid import Pyramid
+from regard.recording.schema import THUMB, CallFacts, cells_of, max_zoom, thumb_of
 from regard.recording.stored import CallArrays, covers
 
 ATTRIBUTE = "regard"
-_THUMB = 32
 _COMPARED = 16
 """So many rows of each head are compared with those that were seen."""
 
 
 @torch.no_grad()
 def write_call(
-    call: AttentionCall, calls: zarr.Group, batch: int | None, dtype: torch.dtype | None
-) -> CallFacts:
+    call: AttentionCall,
+    calls: zarr.Group,
+    files: Files,
+    batch: int | None,
+    dtype: torch.dtype | None,
+) -> CallArrays:
     """Write a call, unless the very same one is there already.
 
     Args:
         call: the call.
         calls: where calls are written.
+        files: the files of the recording, to read again what was written.
         batch: which sequence, if there are several.
         dtype: the type to store queries and keys in; None keeps it.
 
     Returns:
-        What the recording says of it. It is written last: a call without it is not finished.
+        What is stored of it. What the recording says of it is written last: a call without that is
+        not finished.
     """
     name = f"{call.index:04d}"
     matrix = one_sequence(call, batch)
     stored = _stored(call, matrix.view, dtype)
     facts = _facts(call, matrix.view, stored)
+    specs = call_specs(facts)
+    specs |= {part: ArraySpec.of_values(x) for part, x in stored.arrays if part not in specs}
+    kept = stored_arrays(files, f"calls/{name}", specs)
     known = known_facts(calls, name)
     if known is not None and known.sha256 == facts.sha256 and known.module == facts.module:
-        return known
+        return CallArrays(known, kept)
     group = calls.create_group(name, overwrite=True)
-    for part, values, chunks in stored.arrays:
-        arrays.write(group, part, values, chunks)
-    facts = _summarize(CallArrays(facts, group), group)
-    error = _error(CallArrays(facts, group).call.matrix[0], matrix)
+    for part, values in stored.arrays:
+        arrays.write(group, part, values, specs[part])
+    facts = _summarize(CallArrays(facts, kept), group)
+    error = _error(CallArrays(facts, kept).call.matrix[0], matrix)
     facts = facts.model_copy(update={"error": error})
     group.attrs[ATTRIBUTE] = facts.model_dump(mode="json")
-    return facts
+    return CallArrays(facts, kept)
 
 
 def known_facts(calls: zarr.Group, name: str) -> CallFacts | None:
@@ -73,9 +86,9 @@ def known_facts(calls: zarr.Group, name: str) -> CallFacts | None:
 
 @dataclass
 class _Stored:
-    """What is stored of a call: arrays with their chunks, and what JSON can hold."""
+    """What is stored of a call: arrays, and what JSON can hold."""
 
-    arrays: list[tuple[str, Any, tuple[int, ...] | None]]
+    arrays: list[tuple[str, NDArray[Any]]]
     data: dict[str, Any]
 
 
@@ -86,18 +99,17 @@ def _stored(call: AttentionCall, view: View, dtype: torch.dtype | None) -> _Stor
             f"{call.module}: a recording holds whole matrices, and this one is a part of "
             f"{source.shape[2]} × {source.shape[3]}"
         )
-    batch, chunks = view.batch[0], (1, TILE, TILE)
-    found: list[tuple[str, Any, tuple[int, ...] | None]] = []
+    batch = view.batch[0]
+    found: list[tuple[str, NDArray[Any]]] = []
 
     def store(tensor: Tensor) -> str:
         exact = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
-        found.append((f"part_{len(found)}", arrays.as_numpy(exact), None))
+        found.append((f"part_{len(found)}", arrays.as_numpy(exact)))
         return found[-1][0]
 
     if isinstance(source, Scores):
         query, key = _queries_and_keys(call, view, source, dtype)
-        rows = (1, arrays.ROWS, query.shape[-1])
-        found += [("query", arrays.as_numpy(query), rows), ("key", arrays.as_numpy(key), rows)]
+        found += [("query", arrays.as_numpy(query)), ("key", arrays.as_numpy(key))]
         bias, sinks = source.bias, source.sinks
         data: dict[str, Any] = {
             "stored": "scores",
@@ -111,7 +123,7 @@ def _stored(call: AttentionCall, view: View, dtype: torch.dtype | None) -> _Stor
     else:
         assert isinstance(source, Weights)
         weights = read(source.weights, view.batch, view.heads, view.queries, view.keys)[0]
-        found.append(("weights", arrays.as_numpy(weights), chunks))
+        found.append(("weights", arrays.as_numpy(weights)))
         data = {
             "stored": "weights",
             "dtype": _name(weights.dtype),
@@ -124,10 +136,28 @@ def _stored(call: AttentionCall, view: View, dtype: torch.dtype | None) -> _Stor
     positions = source.positions(range(source.shape[2]))
     consecutive = bool((positions.diff() == 1).all())
     if not consecutive:
-        found.append(("positions", arrays.as_numpy(positions.long()), None))
+        found.append(("positions", arrays.as_numpy(positions.long())))
     data["first_position"] = int(positions[0]) if consecutive else None
     data["pattern"] = pattern_as_data(source.pattern, batch, store)
+    _check_readable(call, found, data)
     return _Stored(found, data)
+
+
+def _check_readable(
+    call: AttentionCall, found: list[tuple[str, NDArray[Any]]], data: dict[str, Any]
+) -> None:
+    """Raise ValueError if a pattern or a bias is larger than any that is read again."""
+    try:
+        for one in (data["pattern"], data["bias"]):
+            arrays_named(one)
+    except RecordingError as error:
+        raise ValueError(f"{call.module}: {error}") from error
+    size = sum(values.size for name, values in found if name.startswith("part_"))
+    if size > MOST_PART:
+        raise ValueError(
+            f"{call.module}: a recording holds patterns and biases of up to {MOST_PART:,} numbers, "
+            f"got {size:,}"
+        )
 
 
 def _queries_and_keys(
@@ -151,9 +181,8 @@ def _facts(call: AttentionCall, view: View, stored: _Stored) -> CallFacts:
     said = json.dumps(data, sort_keys=True).encode()
     sha256 = arrays.digest_of(
         arrays.as_numpy(torch.frombuffer(bytearray(said), dtype=torch.uint8)),
-        *(values for _, values, _ in stored.arrays),
+        *(values for _, values in stored.arrays),
     )
-    thumb = tuple(-(-size // -(-size // _THUMB)) for size in (queries, keys))
     return CallFacts(
         index=call.index,
         module=call.module,
@@ -166,7 +195,7 @@ def _facts(call: AttentionCall, view: View, stored: _Stored) -> CallFacts:
         query_text=call.query_text,
         key_text=call.key_text,
         cells=cells_of(max_zoom(queries, keys)),
-        thumb=(thumb[0], thumb[1]),
+        thumb=thumb_of(queries, keys),
         measures={},
         error=0.0,
         sha256=sha256,
@@ -181,13 +210,13 @@ def _summarize(call: CallArrays, group: zarr.Group) -> CallFacts:
         AttentionMatrix.of(View.whole(call.source(with_lse=False))), kind=facts.looks
     )
     measures, (_, entropy, received, thumbs) = measure_and(
-        live, None, Pyramid(facts, live, group), Entropy(), Received(), Pool(_THUMB)
+        live, None, Pyramid(facts, live, group), Entropy(), Received(), Pool(THUMB)
     )
     if facts.stored == "scores":
-        arrays.write(group, "lse", arrays.as_numpy(live.matrix.lse[0]), (1, 65536))
+        arrays.write(group, "lse", arrays.as_numpy(live.matrix.lse[0]), call.array("lse").spec)
     for name, values in (("entropy", entropy.nats), ("received", received.mean)):
         both = torch.cat([values, values.mean(dim=0, keepdim=True)]) if facts.heads > 1 else values
-        arrays.write(group, name, arrays.as_numpy(both.float()), (1, 65536))
+        arrays.write(group, name, arrays.as_numpy(both.float()), call.array(name).spec)
     height, width = thumbs.height, thumbs.width
     codes = covers(live, range(facts.queries), range(facts.keys), height, width)
     small = thumbs.cells.float().masked_fill(codes == Cover.NONE, torch.nan)

@@ -12,7 +12,7 @@ try:
     from regard.server.publish import publish
     from regard.server.serve import serve
 except ModuleNotFoundError as error:
-    if error.name not in ("fastapi", "pydantic", "uvicorn", "zarr"):
+    if error.name not in ("fastapi", "google_crc32c", "numcodecs", "pydantic", "uvicorn", "zarr"):
         raise
     raise ImportError(f'the map needs {error.name}: pip install "regard[map]"') from error
 

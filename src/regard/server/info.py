@@ -14,7 +14,6 @@ from regard.server.models import (
     Provenance,
     Published,
     Recordings,
-    Section,
     TextInfo,
 )
 from regard.server.tile_ids import HeadName
@@ -65,8 +64,7 @@ def info(recording: Recording, published: Published | None = None) -> Info:
         row_block=ROW_BLOCK,
         texts=[TextInfo(name=text.name, tokens=text.tokens) for text in recording.about.texts],
         sections=[
-            Section(text=one.text, token=one.token, title=well_formed(one.title))
-            for one in recording.sections
+            one.model_copy(update={"title": well_formed(one.title)}) for one in recording.sections
         ],
         measures=[
             MeasureKind(name=name, title=one.name, unit=one.unit, about=one.about)
@@ -91,6 +89,7 @@ def info(recording: Recording, published: Published | None = None) -> Info:
             for stored in recording.stored
             for facts in [stored.facts]
         ],
+        first=recording.about.first,
         all=_all_heads(recording),
         published=published,
     )

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
+from regard.recording.schema import FirstHead, Section
 from regard.server.tile_ids import PoolName
 
 FORMAT = 1
@@ -77,14 +78,6 @@ class TextInfo(_Json):
     tokens: int
 
 
-class Section(_Json):
-    """Where a part of a text begins."""
-
-    text: int
-    token: int
-    title: str
-
-
 class MeasureKind(_Json):
     """A kind of number that each head has."""
 
@@ -142,6 +135,7 @@ class Info(_Json):
     sections: list[Section]
     measures: list[MeasureKind]
     calls: list[CallInfo]
+    first: FirstHead | None = Field(description="The head to show first, if it is known.")
     all: AllHeads | None
     published: Published | None
 

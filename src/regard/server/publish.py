@@ -11,6 +11,7 @@ from pathlib import Path
 
 from regard.matrix.progress import progressing
 from regard.recording import Recording
+from regard.recording.files import Folder
 from regard.recording.replacing import FolderKind, put_in_place, sole_writer
 from regard.server.assets import ASSETS, assets
 from regard.server.file_layout import File
@@ -23,6 +24,10 @@ from regard.server.tile_ids import POOLS
 _LIST = "recordings.json"
 _DATA = "data"
 _SITE = FolderKind(_LIST, frozenset({*ASSETS, _LIST, _DATA}))
+_MOST_LIST = 2**20
+"""So many bytes that list has at most."""
+
+_MOST_FILES = 2**22
 _BATCH = 64
 """So many files are computed at a time."""
 
@@ -104,8 +109,8 @@ def check_free(folder: Path) -> None:
 def _is_publication(folder: Path) -> bool:
     """Say whether a folder is one that `publish` wrote."""
     try:
-        listed = json.loads((folder / _LIST).read_bytes())
-    except (OSError, ValueError):
+        listed = json.loads(Folder(folder).read(_LIST, _MOST_LIST) or b"")
+    except ValueError:
         return False
     return isinstance(listed, dict) and listed.get("live") is False and "recordings" in listed
 
@@ -117,11 +122,15 @@ def _write_all(publication: Publication, folder: Path, progress: bool | None) ->
     listed = recordings([recording], live=False)
     (folder / _LIST).write_bytes(listed.to_bytes())
     below = folder / _DATA / recording.digest
-    files = list(publication.files())
+    count = sum(1 for _ in islice(publication.files(), _MOST_FILES + 1))
+    if count > _MOST_FILES:
+        raise ValueError(
+            f"that is more than {_MOST_FILES:,} files: choose some heads, or a lower depth"
+        )
     made: set[Path] = set()
     with ThreadPoolExecutor(os.cpu_count(), initializer=one_thread_each) as pool:
-        written = _in_batches(pool, recording, files)
-        for file, body in progressing(written, "files published", len(files), progress):
+        written = _in_batches(pool, recording, publication.files())
+        for file, body in progressing(written, "files published", count, progress):
             path = below / file.path
             if path.parent not in made:
                 path.parent.mkdir(parents=True, exist_ok=True)

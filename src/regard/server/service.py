@@ -24,6 +24,9 @@ class Service:
         cache_bytes: how much of what was computed is kept.
         threads: how many computations run at the same time.
         limit: how many may wait for their turn.
+
+    Raises:
+        ValueError: two recordings have one digest.
     """
 
     def __init__(
@@ -35,7 +38,13 @@ class Service:
         threads: int = NUM_THREADS,
         limit: int = MOST_WAITING,
     ) -> None:
-        self.recordings = {recording.digest: recording for recording in recordings}
+        self.recordings: dict[str, Recording] = {}
+        for recording in recordings:
+            if recording.digest in self.recordings:
+                raise ValueError(
+                    f"{recording.name} is among the recordings twice: {recording.digest}"
+                )
+            self.recordings[recording.digest] = recording
         self.private = private
         self.cache = Cache(cache_bytes)
         self.work = JobQueue(self.cache.put, threads, limit)

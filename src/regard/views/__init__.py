@@ -1,4 +1,4 @@
-"""Pictures of attention: figures for papers, a page to explore, steps explained."""
+"""Pictures of attention: figures, an interactive page, step-by-step explanations."""
 
 from regard.calls.measures import MEASURES, measure, measures
 from regard.calls.tokens import readable

@@ -1,4 +1,4 @@
-"""Means over the heads of matrices, some rows at a time, so that no matrix is written down."""
+"""Means over the heads of matrices, some rows at a time, without materialising a matrix."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.matrix import AttentionMatrix
 
 _PAIRS = 2**24
-"""So many weights of a matrix are written down at once: 64 MB of float32."""
+"""Weights of a matrix computed at once: 64 MB of float32."""
 
 
 class MeanRows(NamedTuple):
@@ -18,8 +18,7 @@ class MeanRows(NamedTuple):
 
     Attributes:
         rows: which rows.
-        means: the mean over the heads of each matrix, [rows, keys], on the CPU. Each is computed
-            when its turn comes.
+        means: the mean over the heads of each matrix, [rows, keys], on the CPU, computed lazily.
     """
 
     rows: range
@@ -27,7 +26,7 @@ class MeanRows(NamedTuple):
 
 
 def mean_rows(matrices: Sequence[AttentionMatrix]) -> Iterator[MeanRows]:
-    """Yield the means over the heads of matrices: of some rows of all, then of the next.
+    """Yield the means over the heads of matrices, some rows of all at a time.
 
     Args:
         matrices: [heads, queries, keys] or [queries, keys], of the same queries and keys.

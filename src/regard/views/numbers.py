@@ -1,8 +1,8 @@
-"""Numbers as text, rounded."""
+"""Numbers as rounded text."""
 
 
 def in_figures(number: float, digits: int = 3) -> str:
-    """Return a number with so many digits after the point. One above 0 is not printed as 0.
+    """Return a number with some decimals. A positive one is never printed as 0.
 
     >>> in_figures(0.25), in_figures(0.0), in_figures(2e-9), in_figures(0.004, digits=2)
     ('0.250', '0.000', '<0.001', '<0.01')

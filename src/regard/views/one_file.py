@@ -1,4 +1,4 @@
-"""HTML that is one file, with nothing in it that comes from elsewhere."""
+"""Self-contained HTML files."""
 
 import html
 import json
@@ -21,20 +21,20 @@ def one_file(
     sorry: str,
     blobs: Mapping[str, str] = _NOTHING,
 ) -> str:
-    """Return HTML with a script that was built from `web/`, and what it shows.
+    """Return HTML with a script built from `web/`, and its data.
 
     Args:
-        package: the package in whose `assets` the script is.
-        name: of the script and its style sheet.
-        title: of the document.
-        facts: what it shows; see `web/README.md`.
-        sorry: what is said where there is no JavaScript.
-        blobs: more of it, packed, by name.
+        package: the package with the script in its `assets`.
+        name: name of the script and its style sheet.
+        title: title of the document.
+        facts: JSON data; see `web/README.md`.
+        sorry: text shown without JavaScript.
+        blobs: compressed data, by name.
 
     Raises:
         FileNotFoundError: the script was not built.
     """
-    # No text can end the element that it is in, or begin another.
+    # Escaped, so that no text can close its element or open another.
     data = json.dumps(facts, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     style, script = (_asset(package, f"{name}.{kind}") for kind in ("css", "js"))
     parts = [
@@ -64,5 +64,5 @@ def _asset(package: str, name: str) -> str:
 
 
 def _visible(text: str) -> str:
-    """Return text without halves of characters, which no file can hold."""
+    """Return text without lone surrogates, which can't be encoded."""
     return text.encode("utf-8", errors="replace").decode("utf-8")

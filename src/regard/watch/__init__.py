@@ -8,8 +8,18 @@
 """
 
 from regard.calls import AttentionCall, Check
+from regard.calls.head_effects import HeadEffects
 from regard.versions import Overwritten
 from regard.watch.seen import Seen
+from regard.watch.seen_effects import SeenEffects
 from regard.watch.watch import watch
 
-__all__ = ["AttentionCall", "Check", "Overwritten", "Seen", "watch"]
+__all__ = [
+    "AttentionCall",
+    "Check",
+    "HeadEffects",
+    "Overwritten",
+    "Seen",
+    "SeenEffects",
+    "watch",
+]

@@ -184,12 +184,14 @@ def _read(
     if score_mod is not None:
         kind = torch.promote_types(query.dtype, torch.float32)
         changed = Modified(Traced(score_mod, query.device, kind), None, first_query)
+    output = output[0] if isinstance(output, tuple) else output
     return RawCall(
         kernel="flex_attention",
         query=query,
         key=key,
         value=value,
-        output=output[0] if isinstance(output, tuple) else output,
+        output=output,
+        original=output,
         pattern=pattern,
         first_query=first_query,
         bias=joined(changed, by_head),
@@ -225,8 +227,7 @@ def _looked_on(*args: Any, **options: Any) -> Any:
         output = flex.original(*args, **options)
     finally:
         flex.look_back(paused)
-    flex.tell(output, args, options)  # pyright: ignore[reportCallIssue]
-    return output
+    return flex.tell(output, args, options)  # pyright: ignore[reportCallIssue]
 
 
 @torch.compiler.disable
@@ -242,10 +243,17 @@ def look_back(paused: ExitStack) -> None:
 
 
 @torch.compiler.disable
-def tell(output: Any, args: Sequence[Any], options: Mapping[str, Any]) -> None:
-    """Tell everybody of a call."""
-    for catcher in _listeners.here():
-        catcher.catch("flex_attention", None, partial(_read, output, *args, **options))
+def tell(output: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """Tell everybody of a call; return what the model gets."""
+    read = partial(_read, output, *args, **options)
+    altered = _listeners.tell("flex_attention", None, read)
+    if altered is None:
+        return output
+    if not isinstance(output, tuple):
+        return altered.returned
+    if altered.output is not output[0]:
+        raise ValueError("flex_attention was asked for its log-sum-exp, which can't be altered")
+    return (altered.returned, *output[1:])
 
 
 _listeners = Listeners(_begin)

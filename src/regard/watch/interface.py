@@ -61,9 +61,11 @@ def _look_on(
     with _listeners.look_away():
         output = function(module, query, key, value, attention_mask, **options)
     read = partial(_read, kernel, module, query, key, value, attention_mask, output, **options)
-    for catcher in _listeners.here():
-        catcher.catch(kernel, module, read)
-    return output
+    altered = _listeners.tell(kernel, module, read)
+    if altered is None:
+        return output
+    returned = altered.returned.transpose(1, 2).contiguous()
+    return (returned, altered.weights, *output[2:])
 
 
 def _read(
@@ -109,6 +111,7 @@ def _read(
         key=key,
         value=value,
         output=output[0].transpose(1, 2),
+        original=output[0],
         mask=mask,
         pattern=pattern,
         first_query=first_query,

@@ -3,8 +3,11 @@
 import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
-from regard.watch.raw_call import CallListener
+from torch import nn
+
+from regard.watch.raw_call import CallListener, RawCall
 
 
 class Listeners:
@@ -29,7 +32,7 @@ class Listeners:
             if not self._all:
                 self._end = self._begin()
             # A new list: other threads may be reading the old one.
-            self._all = [*self._all, entry]
+            self._all = sorted([*self._all, entry], key=lambda one: one[1].rank)
         try:
             yield
         finally:
@@ -40,9 +43,24 @@ class Listeners:
                     self._end = None
 
     def here(self) -> list[CallListener]:
-        """Return who is told of the calls of this thread, the latest last."""
+        """Return who is told of the calls of this thread, by rank, the latest last."""
         thread = threading.get_ident()
         return [catcher for one, catcher in self._all if one == thread]
+
+    def tell(
+        self, kernel: str, module: nn.Module | None, read: Callable[[], RawCall]
+    ) -> RawCall | None:
+        """Tell everybody in this thread of a call; see `CallListener.catch`.
+
+        Returns:
+            The call as somebody has altered it; None if nobody has.
+        """
+        altered: RawCall | None = None
+        for catcher in self.here():
+            altered = catcher.catch(kernel, module, read) or altered
+            if altered is not None:
+                read = partial(_same, altered)
+        return altered
 
     def look_away(self) -> ExitStack:
         """Let everybody in this thread look away; return what ends that."""
@@ -50,3 +68,7 @@ class Listeners:
             for catcher in reversed(self.here()):
                 paused.enter_context(catcher.paused())
             return paused.pop_all()
+
+
+def _same(call: RawCall) -> RawCall:
+    return call

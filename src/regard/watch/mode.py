@@ -1,7 +1,9 @@
 """The functions of torch that are watched, whoever calls them."""
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -14,25 +16,34 @@ from torch.overrides import TorchFunctionMode
 from regard.attention import attend, attend_with_lse
 from regard.patterns import Pattern, causal
 from regard.positions import Bias
+from regard.watch import altered
 from regard.watch.functions import FOLLOWED
-from regard.watch.internals import modes
-from regard.watch.product import Product
-from regard.watch.raw_call import CallListener, RawCall
+from regard.watch.internals import entered_below, modes
+from regard.watch.product import NarrowedScores, Product
+from regard.watch.raw_call import CallListener, Rank, RawCall
 from regard.watch.softmax_tracker import WATCHED, SoftmaxTracker
 
 
-def _has_torch_function(tensors: Sequence[Tensor | None]) -> bool:
-    """Say that nobody wants to be asked instead."""
-    return False
+def _unasked(function: Any) -> Any:
+    """Return a function of torch that does not ask whether somebody wants to be called instead."""
+
+    def has_torch_function(tensors: object) -> bool:
+        return False
+
+    asking = ("has_torch_function", "has_torch_function_unary")
+    names = {**vars(sys.modules[function.__module__]), **dict.fromkeys(asking, has_torch_function)}
+    made = FunctionType(function.__code__, names, argdefs=function.__defaults__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
-# It is a function of torch itself, and what it calls would not be seen. So the same code is run
-# with the question left out whether somebody wants to be asked.
-_multi_head_attention_forward = FunctionType(
-    F.multi_head_attention_forward.__code__,
-    {**vars(F), "has_torch_function": _has_torch_function},
-    argdefs=F.multi_head_attention_forward.__defaults__,
-)
+# These are functions of torch themselves, and what they call would not be seen. So the same code is
+# run without that question.
+_multi_head_attention_forward = _unasked(F.multi_head_attention_forward)
+_BACKWARD = {
+    one: _unasked(one) for one in (Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+}
+"""A model that saves memory computes its calls again in the backward pass."""
 
 
 _SIGNATURE = inspect.signature(F.multi_head_attention_forward)
@@ -49,7 +60,7 @@ class Mode(TorchFunctionMode):
         super().__init__()
         self._catcher = catcher
         self._tracker = SoftmaxTracker(
-            lambda: catcher.running, self._multiplied, catcher.catch_lost
+            lambda: catcher.running, self._narrow, self._multiplied, catcher.catch_lost
         )
         self._num_heads: int | None = None
         self._watched: dict[Any, Callable[..., Any]] = {
@@ -64,6 +75,9 @@ class Mode(TorchFunctionMode):
         self, func: Any, types: Iterable[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         options: Mapping[str, Any] = kwargs or {}
+        if func in _BACKWARD and self._catcher.rank < Rank.WATCH:
+            with self:
+                return _BACKWARD[func](*args, **options)
         if func not in self._watched:
             if self._tracker.pending and func in FOLLOWED:
                 return self._tracker.run(func, args, options)
@@ -72,6 +86,11 @@ class Mode(TorchFunctionMode):
         if torch.compiler.is_compiling() or not self._catcher.is_active:
             return func(*args, **options)
         return self._watched[func](func, args, options)
+
+    def entered(self) -> AbstractContextManager[None]:
+        """Return a context in which it sees calls, before those who may have altered them."""
+        rank = self._catcher.rank
+        return entered_below(self, lambda one: isinstance(one, Mode) and one._catcher.rank > rank)
 
     def end(self, *, all_of_them: bool) -> None:
         """Tell of softmaxes that were not followed; see `SoftmaxTracker.end`."""
@@ -84,15 +103,28 @@ class Mode(TorchFunctionMode):
     def _scaled_dot_product_attention(
         self, func: Any, args: Sequence[Any], options: Mapping[str, Any]
     ) -> Tensor:
-        output = func(*args, **options)
-        self._catcher.catch("sdpa", None, partial(_sdpa, output, *args, **options))
-        return output
+        output, known = altered.run(func, args, options)
+        call = self._catch("sdpa", known, partial(_sdpa, output, *args, **options))
+        if call is None:
+            return output
+        returned = call.returned.reshape(output.shape)
+        altered.note(returned, call)
+        return returned
 
     def _attend(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
-        result = func(*args, **options)
-        output = result[0] if func is attend_with_lse else result
-        self._catcher.catch("attend", None, partial(_attended, output, *args, **options))
-        return result
+        result, known = altered.run(func, args, options)
+        output, lse = result if func is attend_with_lse else (result, None)
+        call = self._catch("attend", known, partial(_attended, output, lse, *args, **options))
+        if call is None:
+            return result
+        returned = call.returned if lse is None else (call.returned, call.lse)
+        altered.note(returned, call)
+        return returned
+
+    def _catch(
+        self, kernel: str, known: RawCall | None, read: Callable[[], RawCall]
+    ) -> RawCall | None:
+        return self._catcher.catch(kernel, None, read if known is None else lambda: known)
 
     def _multi_head_attention(
         self, func: Any, args: Sequence[Any], options: Mapping[str, Any]
@@ -111,8 +143,11 @@ class Mode(TorchFunctionMode):
             for mode, number in zip(watching, before, strict=True):
                 mode._num_heads, mode._catcher.cross = number, None
 
-    def _multiplied(self, product: Product) -> None:
-        self._catcher.catch_product(product, self._num_heads)
+    def _narrow(self, scores: Tensor, key_axis: int) -> NarrowedScores | None:
+        return self._catcher.narrow(scores, key_axis, self._num_heads)
+
+    def _multiplied(self, product: Product) -> Tensor | None:
+        return self._catcher.catch_product(product, self._num_heads)
 
 
 def _memory(tensor: Tensor) -> tuple[object, ...]:
@@ -135,7 +170,7 @@ def _sdpa(
     """Say in our words what scaled_dot_product_attention was given."""
     if query.is_nested:
         raise ValueError("nested tensors can't be looked into")
-    leading = output.shape[:-3]
+    leading, original = output.shape[:-3], output
     if attn_mask is not None and attn_mask.dim() > 3 and len(leading) > 1:
         attn_mask = attn_mask.expand(*leading, *attn_mask.shape[-3:]).flatten(end_dim=-4)
     query, key, value, output = (_with_four_axes(x, leading) for x in (query, key, value, output))
@@ -148,6 +183,7 @@ def _sdpa(
         key=key,
         value=value,
         output=output,
+        original=original,
         mask=attn_mask,
         pattern=causal() if is_causal else None,
         first_query=0 if is_causal else None,
@@ -165,6 +201,7 @@ def _with_four_axes(tensor: Tensor, leading: Sequence[int]) -> Tensor:
 
 def _attended(
     output: Tensor,
+    lse: Tensor | None,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -184,10 +221,12 @@ def _attended(
         key=key,
         value=value,
         output=output,
+        original=output,
         pattern=pattern,
         first_query=positions,
         bias=None if numbers else bias,
         added=bias if numbers else None,
         scale=scale,
         dropout=dropout,
+        lse=lse,
     )

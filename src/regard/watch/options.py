@@ -19,6 +19,7 @@ class Options:
         check: whether to compare rows with the kernel's output.
         offload: the device to which what is kept is moved, if to another.
         values: whether to keep values too.
+        effects: whether to take the gradients of outputs down.
     """
 
     wanted: Callable[[str, nn.Module], bool]
@@ -27,3 +28,4 @@ class Options:
     check: bool = True
     offload: str | None = None
     values: bool = False
+    effects: bool = False

@@ -1,12 +1,12 @@
 """Products of weights and values, whichever function computes them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 _MATMUL = {
@@ -32,6 +32,21 @@ _APART = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
+class NarrowedScores:
+    """Scores of which some were forbidden before a softmax was taken of them.
+
+    Attributes:
+        scores: the scores, −inf where a pair was forbidden; any number in the rows of `empty`.
+        empty: the rows in which nothing is left, whose weights are to be 0.
+        shape: as which they were read: batch, heads, queries, keys.
+    """
+
+    scores: Tensor
+    empty: Bool[Tensor, "..."]
+    shape: Sequence[int]
+
+
+@dataclass(frozen=True, eq=False)
 class Product:
     """Weights that were multiplied with values.
 
@@ -41,6 +56,11 @@ class Product:
         output: [..., queries, dim].
         dropped: whether dropout was applied to the weights before they were multiplied.
         softmax_shape: the shape that the weights had when they were made, if it is known.
+        result: what the function returned that multiplied them; `output` has its numbers.
+        read: reads another result of the same function, so that its numbers can be found again.
+        narrowed: what was made of the scores of each softmax before it was taken; None for one that
+            was left as it was.
+        again: whether the same weights were multiplied before.
     """
 
     weights: Float[Tensor, "... queries keys"]
@@ -48,6 +68,10 @@ class Product:
     output: Float[Tensor, "... queries dim"]
     dropped: bool
     softmax_shape: Sequence[int] | None = None
+    result: Tensor | None = None
+    read: "Callable[[Tensor], Product | None] | None" = None
+    narrowed: "Sequence[NarrowedScores | None]" = ()
+    again: bool = False
 
     def is_of_shares(self) -> bool:
         """Say whether each row of the weights is of shares of 1, or zeros, and not all are whole.

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from regard.patterns import Pattern
 from regard.positions import Bias
 from regard.watch.module_stack import Frame
-from regard.watch.product import Product
+from regard.watch.product import NarrowedScores, Product
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -24,6 +25,7 @@ class RawCall:
         key: [batch, key_heads, keys, key_dim].
         value: [batch, key_heads, keys, value_dim].
         output: [batch, heads, queries, value_dim].
+        original: the tensor of which output is a view, and of which the model gets one.
         mask: what it was told as a tensor about who may look at whom; see `Masks.read`.
         pattern: who may look at whom of those whom the mask allows.
         first_query: where the first query stands for the pattern, if there is no mask to tell.
@@ -33,6 +35,8 @@ class RawCall:
         dropout: the share of the weights that was dropped.
         sinks: a score for each head that takes its share of every row, [heads].
         weights: what the kernel returned as its weights, [batch, heads, queries, keys].
+        lse: what it returned as its log-sum-exp, [batch, heads, queries].
+        instead: what the model gets instead of the output, if somebody has ablated heads.
     """
 
     kernel: str
@@ -40,6 +44,7 @@ class RawCall:
     key: Float[Tensor, "batch key_heads keys key_dim"]
     value: Float[Tensor, "batch key_heads keys value_dim"]
     output: Float[Tensor, "batch heads queries value_dim"]
+    original: Tensor
     mask: Tensor | None = None
     pattern: Pattern | None = None
     first_query: int | Tensor | None = None
@@ -49,6 +54,21 @@ class RawCall:
     dropout: float = 0.0
     sinks: Float[Tensor, "heads"] | None = None
     weights: Tensor | None = None
+    lse: Tensor | None = None
+    instead: Float[Tensor, "batch heads queries value_dim"] | None = None
+
+    @property
+    def returned(self) -> Float[Tensor, "batch heads queries value_dim"]:
+        """What the model gets."""
+        return self.output if self.instead is None else self.instead
+
+
+class Rank(IntEnum):
+    """The order in which those are told who are to be told of a call."""
+
+    KNOCK_OUT = 0
+    ABLATE = 1
+    WATCH = 2
 
 
 @runtime_checkable
@@ -57,9 +77,11 @@ class CallListener(Protocol):
 
     Attributes:
         cross: whether what is running looks at another sequence, if somebody knows.
+        rank: those of a lower one are told first, and what they alter is what others are told of.
     """
 
     cross: bool | None
+    rank: Rank
 
     @property
     def is_active(self) -> bool:
@@ -70,13 +92,18 @@ class CallListener(Protocol):
         """Look away while something runs that is caught as a whole."""
         ...
 
-    def catch(self, kernel: str, module: nn.Module | None, read: Callable[[], RawCall]) -> None:
-        """Take a call down.
+    def catch(
+        self, kernel: str, module: nn.Module | None, read: Callable[[], RawCall]
+    ) -> RawCall | None:
+        """Take a call down, or alter it.
 
         Args:
             kernel: what computed it.
             module: what made it; the one that is running, if that isn't known.
             read: says what it was.
+
+        Returns:
+            The call as it is to be from now on; None if it is left as it is.
         """
         ...
 
@@ -85,12 +112,25 @@ class CallListener(Protocol):
         """The modules that are running, the innermost last."""
         ...
 
-    def catch_product(self, product: Product, num_heads: int | None) -> None:
+    def narrow(self, scores: Tensor, key_axis: int, num_heads: int | None) -> NarrowedScores | None:
+        """Forbid pairs before the running module takes a softmax of their scores.
+
+        Args:
+            scores: the scores.
+            key_axis: the axis of the keys.
+            num_heads: how many heads there are, if that is known.
+        """
+        ...
+
+    def catch_product(self, product: Product, num_heads: int | None) -> Tensor | None:
         """Take down weights that the running module has made by itself, and multiplied.
 
         Args:
             product: the weights, what they were multiplied with, and what came out.
             num_heads: how many heads there are, if that is known.
+
+        Returns:
+            What the module is to get instead of `product.result`; None if it is left as it is.
         """
         ...
 

@@ -55,7 +55,7 @@ def read_axes(product: Product, running: Sequence[Frame], num_heads: int | None)
     weights, value, output = product.weights, product.value, product.output
     given = _shapes(running)
     lengths = _lengths(_but_masks(given, product.weights.shape))
-    heads = num_heads or (_num_heads(running[-1].module) if running else None)
+    heads = num_heads or (num_heads_of(running[-1].module) if running else None)
     first: Sequence[int] = output.shape[:-2]
     rows = weights.shape[-2]
     shared = value.dim() < 4 or value.shape[-3] == 1
@@ -136,7 +136,7 @@ def _batches(given: Sequence[Sequence[int]]) -> set[int]:
     return {size for shape in given for size in shape[:-1]} | {1}
 
 
-def _num_heads(module: nn.Module) -> int | None:
+def num_heads_of(module: nn.Module) -> int | None:
     """Return how many heads a module says it has."""
     for name in _HEADS:
         found = getattr(module, name, None)

@@ -5,6 +5,7 @@ from typing import overload
 
 from regard.calls.call import AttentionCall
 from regard.watch import table
+from regard.watch.seen_effects import SeenEffects
 from regard.watch.stitched import stitched
 
 
@@ -77,6 +78,11 @@ class Seen(Sequence[AttentionCall]):
                 f"{len(unknown)} of {len(self._calls)} calls were not compared with what their "
                 f"kernel returned, the first is {unknown[0]}: {reasons}"
             )
+
+    @property
+    def effects(self) -> SeenEffects:
+        """What was seen to matter, in a model that was watched with `effects=True`."""
+        return SeenEffects(self._calls)
 
     def stitched(self) -> "Seen":
         """Join the calls of a text that was generated with a cache, prompt and steps together.

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.watch import altered
 from regard.watch.functions import (
     BEGINS,
     COPIES,
@@ -28,7 +29,15 @@ from regard.watch.functions import (
     SUMS,
 )
 from regard.watch.module_stack import Frame
-from regard.watch.product import PRODUCTS, Product, operands, probe_of, read_product, read_sum
+from regard.watch.product import (
+    PRODUCTS,
+    NarrowedScores,
+    Product,
+    operands,
+    probe_of,
+    read_product,
+    read_sum,
+)
 
 WATCHED = BEGINS | PRODUCTS
 """The functions that weights may begin with, and that they are multiplied by."""
@@ -46,6 +55,7 @@ class _Start:
             if it can't be followed.
         followed: how many weights that began with it were multiplied together, at most; 0 if none.
         alive: how many tensors there are of it.
+        narrowed: what was made of its scores, if somebody has forbidden pairs.
     """
 
     function: str
@@ -54,6 +64,7 @@ class _Start:
     scored: bool
     followed: int = 0
     alive: int = 0
+    narrowed: NarrowedScores | None = None
 
 
 @dataclass(eq=False)
@@ -81,17 +92,19 @@ class SoftmaxTracker:
 
     Args:
         running: returns the modules that are running, the innermost last.
-        found: is told of a product of weights and values.
+        narrow: may forbid pairs before a softmax is taken of their scores.
+        found: is told of a product of weights and values, and may return another result.
         lost: is told of a softmax that was not followed to a product.
     """
 
     def __init__(
         self,
         running: Callable[[], Sequence[Frame]],
-        found: Callable[[Product], None],
+        narrow: Callable[[Tensor, int], NarrowedScores | None],
+        found: Callable[[Product], Tensor | None],
         lost: Callable[[Frame, str], None],
     ) -> None:
-        self._running, self._found, self._lost = running, found, lost
+        self._running, self._narrow, self._found, self._lost = running, narrow, found, lost
         self._tracked: dict[int, tuple[weakref.ref[Tensor], _Weights]] = {}
         self._starts: list[_Start] = []
 
@@ -108,13 +121,33 @@ class SoftmaxTracker:
         begins = function in BEGINS and (not mine or function not in EXP)
         if mine and not begins:
             return self._follow(function, arguments, options, mine)
+        if not begins:
+            return function(*arguments, **options)
+        # What a softmax is taken of are scores, whatever these were made of.
+        for start in {start for _, one in mine for start in one.starts if start.scored}:
+            start.scored, self._running()[-1].scored = False, True
+        narrowed, arguments, options = self._narrowed(function, arguments, options)
         result = function(*arguments, **options)
-        if begins:
-            # What a softmax is taken of are scores, whatever these were made of.
-            for start in {start for _, one in mine for start in one.starts if start.scored}:
-                start.scored, self._running()[-1].scored = False, True
-            self._begin(function, arguments, options, result)
+        if narrowed is not None:
+            result = result.masked_fill(narrowed.empty, 0.0)
+        self._begin(function, arguments, options, result, narrowed)
         return result
+
+    def _narrowed(
+        self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]
+    ) -> tuple[NarrowedScores | None, Sequence[Any], Mapping[str, Any]]:
+        """Let pairs be forbidden in the scores that a softmax is given."""
+        axis = _softmax_axis(arguments, options)
+        scores = arguments[0] if arguments else options.get("input")
+        plain = function not in EXP and function not in LOG_SOFTMAX
+        if not (plain and self._running()[-1].scored and axis is not None) or scores is None:
+            return None, arguments, options
+        narrowed = self._narrow(scores, axis)
+        if narrowed is None:
+            return None, arguments, options
+        if arguments:
+            return narrowed, (narrowed.scores, *arguments[1:]), options
+        return narrowed, arguments, {**options, "input": narrowed.scores}
 
     def end(self, *, all_of_them: bool) -> None:
         """Tell of softmaxes of which nothing is left, or of all that were not multiplied."""
@@ -134,7 +167,12 @@ class SoftmaxTracker:
         self._starts.clear()
 
     def _begin(
-        self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any], result: Any
+        self,
+        function: Any,
+        arguments: Sequence[Any],
+        options: Mapping[str, Any],
+        result: Any,
+        narrowed: NarrowedScores | None,
     ) -> None:
         frame = self._running()[-1]
         if not isinstance(result, Tensor) or result.dim() < 2 or not result.is_floating_point():
@@ -143,14 +181,14 @@ class SoftmaxTracker:
         axis: Any = -1
         if name == "softmax":
             name = "log_softmax" if function in LOG_SOFTMAX else name
-            axis = options.get("dim", arguments[1] if len(arguments) > 1 else None)
-            if not isinstance(axis, int):
+            axis = _softmax_axis(arguments, options)
+            if axis is None:
                 return
         elif not frame.scored:
             # Most exponentials have nothing to do with attention.
             return
         scored = frame.scored and name == "softmax"
-        start = _Start(name, result.shape, frame, scored)
+        start = _Start(name, result.shape, frame, scored, narrowed=narrowed)
         if name != "exp":
             frame.scored = False
         self._starts.append(start)
@@ -198,11 +236,13 @@ class SoftmaxTracker:
     ) -> Any:
         tensor, weights = mine[0]
         if function in SUMS:
-            result = function(*arguments, **options)
-            if weights.factor is not None:
-                product = read_sum(*weights.factor, tensor, arguments, options, result)
-                self._multiplied(product, mine)
-            return result
+            result, noted = altered.run(function, arguments, options)
+            if weights.factor is None or not isinstance(result, Tensor):
+                return result
+            factor = weights.factor
+            return self._multiplied(
+                lambda one: read_sum(*factor, tensor, arguments, options, one), result, noted, mine
+            )
         if function in DROPOUT:
             clean = weights.clean
             if clean is None and _drops(arguments, options):
@@ -271,7 +311,7 @@ class SoftmaxTracker:
 
     def _multiply(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
         mine = self._weights_in(arguments, options) if self._tracked else []
-        result = function(*arguments, **options)
+        result, noted = altered.run(function, arguments, options)
         if not isinstance(result, Tensor):
             return result
         if not mine:
@@ -294,32 +334,67 @@ class SoftmaxTracker:
             self._track_all(result, _Weights(starts, None, None))
             return result
         (tensor, weights), *_ = mine
-        product = None
-        if not weights.logarithm:
-            product = read_product(
-                function, arguments, options, result, tensor, weights.clean, weights.probe
-            )
-        self._multiplied(product, mine)
-        return result
+        if weights.logarithm:
+            return result
+        clean, probe = weights.clean, weights.probe
+        return self._multiplied(
+            lambda one: read_product(function, arguments, options, one, tensor, clean, probe),
+            result,
+            noted,
+            mine,
+        )
 
-    def _multiplied(self, product: Product | None, mine: list[tuple[Tensor, _Weights]]) -> None:
+    def _multiplied(
+        self,
+        read: Callable[[Tensor], Product | None],
+        result: Tensor,
+        noted: Tensor | None,
+        mine: list[tuple[Tensor, _Weights]],
+    ) -> Tensor:
+        """Tell of a product; return what the model gets.
+
+        Args:
+            read: reads a result of the function that multiplied.
+            result: what it returned.
+            noted: what it had returned before somebody altered that, if somebody has.
+            mine: the weights that it was given.
+        """
+        product = read(result if noted is None else noted)
         if product is None:
-            return
+            return result
         starts = {start for _, weights in mine for start in weights.starts}
         if all(start.function == "exp" for start in starts) and not product.is_of_shares():
-            return
+            return result
         count = product.weights.numel()
         before = max(start.followed for start in starts)
         for start in starts:
             start.followed = max(start.followed, count)
         shapes = {start.shape for start in starts}
-        if not before:
-            shape = shapes.pop() if len(shapes) == 1 else None
-            self._found(replace(product, softmax_shape=shape))
-        elif min(before, count) < max(shape.numel() for shape in shapes):
+        if before and min(before, count) < max(shape.numel() for shape in shapes):
             (frame, *_) = (start.frame for start in starts)
             sizes = " or ".join(" × ".join(map(str, shape)) for shape in shapes)
             self._lost(frame, f"a softmax of {sizes} was multiplied with values in several parts")
+            return result
+        instead = self._found(
+            replace(
+                product,
+                softmax_shape=shapes.pop() if len(shapes) == 1 else None,
+                result=result,
+                read=read,
+                narrowed=[start.narrowed for start in starts],
+                again=bool(before),
+            )
+        )
+        if instead is None:
+            return result
+        altered.note(instead, result if noted is None else noted)
+        return instead
+
+
+def _softmax_axis(arguments: Sequence[Any], options: Mapping[str, Any]) -> int | None:
+    """Return the axis of a softmax from what it was given; None if that does not say."""
+    axis = options.get("dim", arguments[1] if len(arguments) > 1 else None)
+    return axis if isinstance(axis, int) else None
 
 
 def _drops(arguments: Sequence[Any], options: Mapping[str, Any]) -> bool:

@@ -166,6 +166,7 @@ class _Chain:
             check=_worst(self.checks),
             pattern=pattern,
             view=View.whole(whole),
+            gradient=None,
         )
 
     def _pattern(self, known: dict[tuple[object, ...], Spans]) -> Placed:

@@ -1,12 +1,12 @@
 """`watch`: the attention of a running model."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from regard.calls.call import AttentionCall
@@ -14,9 +14,7 @@ from regard.matrix.reduction import AnyReduction, is_reduction
 from regard.watch.context import WatchContext
 from regard.watch.options import Options
 from regard.watch.seen import Seen
-
-Where = str | int | Callable[[str, nn.Module], bool]
-"""A module's path, with wildcards; a layer's number; or a rule for a path and its module."""
+from regard.watch.where import Where, check_model, some_names, wanted
 
 
 def watch(
@@ -27,6 +25,7 @@ def watch(
     check: bool = True,
     offload: str | None = None,
     values: bool = False,
+    effects: bool = False,
 ) -> WatchContext:
     """See the attention of a model while it runs, exactly, with the kernels that it has.
 
@@ -54,13 +53,18 @@ def watch(
             during the call, as `call.results`, and lets queries and keys go.
         check: whether to compare rows with what the kernel returned.
         offload: a device to move queries and keys to after each call, such as "cpu".
-        values: whether to keep values too, as `call.value`. No matrix needs them.
+        values: whether to keep values too, as `call.value`. No attention matrix needs them.
+        effects: whether to take the gradients of outputs down, so that after `target.backward()`
+            there are `seen[5].effects`, an `EffectMatrix`, and `seen.effects.heads()`. Parameters
+            may be frozen; queries, keys, values and outputs are kept.
 
     Raises:
         TypeError: model is no module, keep is neither a word nor reductions, or where is neither a
             path, a number nor a function.
-        ValueError: keep is an unknown word, or where names no module of the model.
-        RuntimeError: no attention was seen. The message lists likely reasons.
+        ValueError: keep is an unknown word, effects are wanted of what is not kept, or where names
+            no module of the model.
+        RuntimeError: no attention was seen, and the message lists likely reasons; or effects are
+            wanted of a model that is called without gradients.
 
     >>> import torch, regard
     >>> encoder = torch.nn.TransformerEncoderLayer(32, nhead=4, batch_first=True).eval()
@@ -81,6 +85,7 @@ def watch(
             check=check,
             offload=offload,
             values=values,
+            effects=effects,
         )
     )
 
@@ -94,28 +99,43 @@ def _watching(
     check: bool,
     offload: str | None,
     values: bool,
+    effects: bool,
 ) -> Generator[Seen]:
-    if not isinstance(model, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
-        hint = ""
-        if isinstance(model, str):
-            hint = "; load it first"
-        elif isinstance(getattr(model, "model", None), nn.Module):
-            hint = "; watch its .model"
-        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}{hint}")
+    check_model(model)
     # Most programs that import regard watch nothing, and need not wait for what that takes.
     from regard.watch.module_stack import named_modules
     from regard.watch.watcher import Watcher
 
     calls: list[AttentionCall] = []
-    wanted = _wanted(where)
-    if not any(wanted(name, module) for name, module in named_modules(model)):
-        some = _some_names(named_modules(model))
+    is_wanted = wanted(where)
+    if not any(is_wanted(name, module) for name, module in named_modules(model)):
+        some = some_names(named_modules(model))
         raise ValueError(f"where={where!r} names no module of the model; {some}")
-    options = replace(_options(wanted, keep), check=check, offload=offload, values=values)
-    with Watcher(model, calls, options):
+    options = replace(
+        _options(is_wanted, keep), check=check, offload=offload, values=values, effects=effects
+    )
+    if effects and options.reductions is not None:
+        raise ValueError(
+            'effects=True needs keep="tensors" or "copies": effects are known after the backward '
+            "pass, and can be summarised then"
+        )
+    with ExitStack() as entered:
+        if effects:
+            entered.callback(model.register_forward_pre_hook(_check_gradients).remove)
+        entered.enter_context(Watcher(model, calls, options))
         yield Seen(calls)
     if not calls:
         raise RuntimeError(_NOTHING)
+
+
+def _check_gradients(model: nn.Module, arguments: object) -> None:
+    """Raise RuntimeError if a model is called without gradients."""
+    if not torch.is_grad_enabled():
+        raise RuntimeError(
+            "effects=True needs gradients, and the model is called without: leave torch.no_grad() "
+            "and torch.inference_mode() out. generate() has them off: call the model on the text "
+            "that it has generated instead"
+        )
 
 
 _NOTHING = """\
@@ -130,22 +150,13 @@ no attention was seen. Likely reasons:
 - it was exported or compiled ahead of time: watch the original"""
 
 
-def _some_names(modules: Iterable[tuple[str, nn.Module]]) -> str:
-    """Return words that name a few modules of a model, those first that have others inside."""
-    inside = [(name, module) for name, module in modules if name]
-    if not inside:
-        return "it has none inside: leave where out"
-    inside.sort(key=lambda named: next(named[1].children(), None) is None)
-    return f"some are {[name for name, _ in inside[:5]]}"
-
-
-def _options(wanted: Callable[[str, nn.Module], bool], keep: Any) -> Options:
+def _options(is_wanted: Callable[[str, nn.Module], bool], keep: Any) -> Options:
     if isinstance(keep, str):
         if keep not in ("tensors", "copies"):
             raise ValueError(
                 f'keep must be "tensors", "copies" or a list of reductions, got {keep!r}'
             )
-        return Options(wanted, copy=keep == "copies")
+        return Options(is_wanted, copy=keep == "copies")
     reductions = tuple(keep) if isinstance(keep, Iterable) else (keep,)
     for reduction in reductions:
         if not is_reduction(reduction):
@@ -153,30 +164,4 @@ def _options(wanted: Callable[[str, nn.Module], bool], keep: Any) -> Options:
                 'keep must be "tensors", "copies" or a list of reductions such as Entropy(), '
                 f"got {reduction!r}"
             )
-    return Options(wanted, reductions)
-
-
-def _wanted(where: Where | Iterable[str | int] | None) -> Callable[[str, nn.Module], bool]:
-    """Return a rule that says of a module whether it is to be watched."""
-    if where is None:
-        return lambda name, module: True
-    if callable(where):
-        return where
-    chosen = list(where) if isinstance(where, Iterable) and not isinstance(where, str) else [where]
-    for one in chosen:
-        if isinstance(one, bool) or not isinstance(one, str | int):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(
-                "where must be a module's path, a layer's number, a list of these, or a function "
-                f"of a path and its module, got {one!r}"
-            )
-
-    def wanted(name: str, module: nn.Module) -> bool:
-        parts = name.split(".")
-        paths = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
-        numbers = [int(part) for part in parts if part.isdecimal()][:1]
-        return any(
-            one in numbers if isinstance(one, int) else any(fnmatchcase(p, one) for p in paths)
-            for one in chosen
-        )
-
-    return wanted
+    return Options(is_wanted, reductions)

@@ -1,28 +1,24 @@
 """What happens while a model is watched: calls are caught, understood, checked and kept."""
 
-import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from types import TracebackType
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.inputs import autocasted, checked_inputs
 from regard.calls.call import AttentionCall, layer_in
 from regard.calls.check import NOT_COMPARED, check_scores, check_weights
-from regard.hf.use import CROSS
+from regard.calls.output_gradient import OutputGradient
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
 from regard.matrix.weights import Weights
-from regard.patterns.narrowed import narrowed
 from regard.patterns.padding import Padding
 from regard.patterns.pattern import Everyone
-from regard.positions import Bias, from_tensor
-from regard.positions.joined import joined
-from regard.watch import interface
+from regard.positions import Bias
 from regard.watch.captured import (
     OVERWRITTEN,
     FirstKeys,
@@ -32,14 +28,16 @@ from regard.watch.captured import (
     keep_bias,
     num_used_keys,
 )
-from regard.watch.internals import is_backward, modes, without_torch_function
-from regard.watch.masks import Masks, Sizes
-from regard.watch.mode import Mode
-from regard.watch.module_stack import Frame, ModuleStack
+from regard.watch.gradients import follow, let_flow
+from regard.watch.internals import is_backward, without_torch_function
+from regard.watch.masks import Masks
+from regard.watch.model_listener import ModelListener
+from regard.watch.module_stack import Frame
 from regard.watch.options import Options
 from regard.watch.product import Product
-from regard.watch.raw_call import RawCall
+from regard.watch.raw_call import Rank, RawCall
 from regard.watch.reading import InParts, read_axes
+from regard.watch.understood import as_computed, understood
 
 
 class _CallSite(NamedTuple):
@@ -50,8 +48,8 @@ class _CallSite(NamedTuple):
     cross: bool | None
 
 
-class Watcher:
-    """Watches a model in the thread in which it is made; see `Catcher`.
+class Watcher(ModelListener):
+    """Watches a model in the thread in which it is made.
 
     Args:
         model: the model.
@@ -59,66 +57,43 @@ class Watcher:
         options: what to do with them.
     """
 
+    rank = Rank.WATCH
+
     def __init__(self, model: nn.Module, calls: list[AttentionCall], options: Options) -> None:
-        self.cross: bool | None = None
+        super().__init__(model)
         self._calls, self._options = calls, options
-        self._places, self._masks = ModuleStack(model, self._ended), Masks()
+        self._masks = Masks()
         self._latest: dict[str, Scores] = {}
         self._biases: dict[nn.Module, tuple[list[int], Bias | None]] = {}
-        self._num_pauses = self._num_runs = 0
-        self._mode = Mode(self)
-        self._compiled = any(_is_compiled(module) for module in model.modules())
-        self._entered = ExitStack()
+        self._num_runs = 0
 
-    def __enter__(self) -> "Watcher":
-        with ExitStack() as entering:
-            if self._compiled:
-                # Compiled code has no functions left that could be seen.
-                entering.enter_context(torch.compiler.set_stance("force_eager"))
-            entering.enter_context(self._places)
-            entering.enter_context(interface.subscribe(self))
-            if "torch.nn.attention.flex_attention" in sys.modules:
-                from regard.watch import flex
-
-                entering.enter_context(flex.subscribe(self))
-            entering.enter_context(self._mode)
-            self._entered = entering.pop_all()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._entered.close()
-        self._mode.forget()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, trace)
         self._masks = Masks()
         self._latest.clear()
         self._biases.clear()
 
     @property
     def is_active(self) -> bool:
-        # In the backward pass, a model that saves memory computes its calls a second time.
-        return not self._num_pauses and self._places.current is not None and not is_backward()
-
-    @property
-    def running(self) -> Sequence[Frame]:
-        return self._places.running
-
-    @contextmanager
-    def paused(self) -> Generator[None]:
-        self._num_pauses += 1
-        # Without the mode, nothing is slower, and what was compiled without it fits.
-        on_top = modes()[-1:] == [self._mode]
-        if on_top:
-            self._mode.__exit__(None, None, None)
-        try:
-            yield
-        finally:
-            if on_top:
-                self._mode.__enter__()
-            self._num_pauses -= 1
+        # In the backward pass, a model that saves memory computes its calls a second time. Then
+        # their outputs need gradients again.
+        return super().is_active and (self._options.effects or not is_backward())
 
     def catch(self, kernel: str, module: nn.Module | None, read: Callable[[], RawCall]) -> None:
         site = self._site(kernel, module)
         if site is None:
             return
+        if is_backward():
+            # What can't be read was not made to need gradients the first time either.
+            with suppress(Exception):
+                self._let_flow(read())
+            return
+        needs_flow = torch.is_grad_enabled()
         # What is computed here is nothing that anybody watches.
         with torch.no_grad(), without_torch_function():
             caught: RawCall | None = None
@@ -126,7 +101,9 @@ class Watcher:
                 self._num_runs = self._places.num_runs
                 self._masks.forget()
             try:
-                caught = _as_computed(read())
+                caught = as_computed(read())
+                if needs_flow:
+                    self._let_flow(caught)
                 call = self._understood(site, caught)
             except Exception as error:  # noqa: BLE001
                 # Whatever it is: a model must not fail because somebody looks at it.
@@ -135,11 +112,22 @@ class Watcher:
                 else:
                     reason = str(error).split("\n")[0] or type(error).__name__
                     call = self._call(site, problem=reason)
+            if self._options.effects and caught is not None and not call.problem:
+                dropped = caught.dropout > 0
+                call = self._with_gradient(
+                    call, caught.value, caught.output, caught.original, dropped=dropped
+                )
             self._add(call)
 
     def catch_product(self, product: Product, num_heads: int | None) -> None:
-        site = self._site("softmax", None)
+        site = None if product.again else self._site("softmax", None)
         if site is None:
+            return
+        assert product.result is not None
+        if self._options.effects and torch.is_grad_enabled():
+            with without_torch_function():
+                let_flow(product.result)
+        if is_backward():
             return
         frame = self.running[-1]
         with torch.no_grad(), without_torch_function():
@@ -148,6 +136,10 @@ class Watcher:
                 if frame.problem:
                     return
                 call = self._own(site, read.weights, read.value, read.output, product.dropped)
+                if self._options.effects:
+                    call = self._with_gradient(
+                        call, read.value, read.output, product.result, dropped=product.dropped
+                    )
                 frame.calls.append(call.index)
                 self._add(replace(call, heads_known=read.heads_known))
             except InParts as error:
@@ -169,11 +161,6 @@ class Watcher:
         if not frame.calls:
             self._calls.append(self._call(_CallSite(name, "softmax", None), problem=reason))
 
-    def _ended(self, frame: Frame) -> None:
-        """Tell of what was not followed in a module that has ended."""
-        if not self._num_pauses:
-            self._mode.end(all_of_them=not self.running)
-
     def _add(self, call: AttentionCall) -> None:
         """Add a call to the others, and compute what is wanted of it."""
         if self._options.reductions is not None and not call.problem:
@@ -186,13 +173,7 @@ class Watcher:
         name = None if module is None or not self.is_active else self._places.name(module)
         if module is None or name is None or not self._options.wanted(name, module):
             return None
-        cross = self.cross
-        if cross is None and (
-            any(part in name.lower() for part in CROSS)
-            or getattr(module, "is_cross_attention", False) is True
-        ):
-            cross = True
-        return _CallSite(name, kernel, cross)
+        return _CallSite(name, kernel, self.is_cross(name, module))
 
     def _understood(self, site: _CallSite, caught: RawCall) -> AttentionCall:
         source = self._scores(site, caught)
@@ -221,23 +202,9 @@ class Watcher:
     def _scores(self, site: _CallSite, caught: RawCall) -> Scores:
         """Say what a call means."""
         query, key = caught.query.detach(), caught.key.detach()
-        batch, heads, queries, _ = query.shape
-        sizes = Sizes(batch, heads, queries, key.shape[2])
-        meaning = self._masks.read(caught.mask, sizes, cross=site.cross is True)
-        positions = meaning.first_query if caught.first_query is None else caught.first_query
-        added: Bias | None = None
-        if caught.added is not None:
-            first = positions
-            if isinstance(first, Tensor):
-                if not bool((first.diff() == 1).all()):
-                    raise ValueError("a score bias needs consecutive query positions")
-                first = int(first[0])
-            numbers = caught.added.detach().expand(-1, -1, sizes.queries, -1)[..., : sizes.keys]
-            added = from_tensor(numbers, first_query=first)
-        known = None if isinstance(meaning.pattern, Everyone) else meaning.pattern
-        bias = joined(joined(caught.bias, added), meaning.bias)
-        pattern = narrowed(known, caught.pattern)
-        call = checked_inputs(query, key, key, pattern, bias, caught.scale, 0.0, positions)
+        added = None if caught.added is None else caught.added.detach()
+        detached = replace(caught, query=query, key=key, added=added)
+        call = understood(detached, self._masks, cross=site.cross is True)
         first = call.first_position
         return Scores(
             query,
@@ -247,7 +214,7 @@ class Watcher:
             call.scale,
             None if caught.sinks is None else caught.sinks.detach(),
             call.query_positions if first is None else first,
-            value=caught.value.detach() if self._options.values else None,
+            value=caught.value.detach() if self._options.values or self._options.effects else None,
         )
 
     def _kept(self, module: str, source: Scores) -> Scores:
@@ -319,6 +286,45 @@ class Watcher:
             view=View.whole(source),
         )
 
+    def _let_flow(self, call: RawCall) -> None:
+        """Make sure that gradients reach what the model gets, if effects are wanted."""
+        if self._options.effects:
+            with without_torch_function():
+                let_flow(call.original if call.instead is None else call.instead)
+
+    def _with_gradient(
+        self,
+        call: AttentionCall,
+        value: Float[Tensor, "batch key_heads keys value_dim"],
+        output: Float[Tensor, "batch heads queries value_dim"],
+        original: Tensor,
+        *,
+        dropped: bool,
+    ) -> AttentionCall:
+        """Return a call that will be told of the gradients of its output.
+
+        Args:
+            call: the call.
+            value: its values.
+            output: its output.
+            original: the tensor of which the output is a view.
+            dropped: whether there was dropout.
+        """
+        source = call.source
+        kept = source.value if isinstance(source, Scores) else None
+        value = self._keep_tensor(value) if kept is None else kept
+        gradient = OutputGradient(value, self._keep_tensor(output), overwritten=OVERWRITTEN)
+        if dropped:
+            gradient.problem = "dropout changed its output, call model.eval() first"
+        elif not original.requires_grad:
+            gradient.problem = (
+                "it needed no gradient when it ran (under no_grad, in reentrant checkpoints, or "
+                "ablated with all parameters frozen)"
+            )
+        else:
+            follow(gradient, output, original, self._options.offload)
+        return replace(call, gradient=gradient)
+
     def _call(
         self, site: _CallSite, sizes: tuple[int, int, int, int] = (0, 0, 0, 0), **more: Any
     ) -> AttentionCall:
@@ -337,19 +343,9 @@ class Watcher:
         )
 
 
-def _as_computed(caught: RawCall) -> RawCall:
-    """Return a call with its tensors in the type that autocast gives them."""
-    query, key, value = autocasted(caught.query, caught.key, caught.value)
-    return replace(caught, query=query, key=key, value=value)
-
-
 def _is_cross(source: Scores) -> bool:
     """Guess whether a call looked at another sequence: at one of another length, in no order."""
     _, _, queries, keys = source.shape
     if queries in (1, keys):
         return False
     return all(isinstance(leaf, Everyone | Padding) for leaf in source.full_pattern.leaves())
-
-
-def _is_compiled(module: nn.Module) -> bool:
-    return getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")

@@ -182,7 +182,7 @@ MOVING = {
 def test_positions_that_change_with_the_length_or_stretch_are_refused(name: str) -> None:
     rope = {"rope_theta": 100.0} | MOVING[name]
     message = (
-        "the model's positions must turn at fixed speeds and leave lengths as they are, "
+        "the model's rotary frequencies must be fixed and unscaled, "
         f'got the rope type "{rope["rope_type"]}"'
     )
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -194,5 +194,5 @@ def test_positions_that_change_with_the_length_or_stretch_are_refused(name: str)
     [(LlamaModel, ".*"), (LlamaForSequenceClassification, "lm_head.weight")],
 )
 def test_a_model_that_scores_no_tokens_is_refused(kind: type, missing: str) -> None:
-    with pytest.raises(ValueError, match=f'the model must have a tensor "{missing}", and has none'):
+    with pytest.raises(ValueError, match=f'the model has no tensor "{missing}"'):
         TextDecoder.from_transformers(llama_model(kind))

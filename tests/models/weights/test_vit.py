@@ -92,5 +92,5 @@ def test_pictures_and_patches_that_are_not_square_are_refused(
     changes: dict[str, tuple[int, int]],
 ) -> None:
     (name,) = changes
-    with pytest.raises(ValueError, match=f"{name} .* got"):
+    with pytest.raises(ValueError, match=f"{name}, got"):
         ImageEncoder.from_transformers(vit_model(**changes))

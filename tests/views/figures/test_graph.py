@@ -143,11 +143,11 @@ def test_it_draws_where_it_is_told_to() -> None:
 @pytest.mark.parametrize(
     ("what", "given", "message"),
     [
-        (matrix(8), {"tokens": words(7)}, "must name the 8 keys, got 7 tokens"),
+        (matrix(8), {"tokens": words(7)}, r"as many tokens as keys \(8\), got 7"),
         (matrix(8), {"threshold": 0.0}, "threshold must be above 0, got 0.0"),
         (matrix(8), {"top": 0}, "top must be at least 1, got 0"),
-        (call_of(matrix(8), kind="cross"), {}, "this call looks at another"),
-        (matrix(8)[:, :, :4, 4:], {}, "don't stand among the keys"),
+        (call_of(matrix(8), kind="cross"), {}, "this call is cross-attention"),
+        (matrix(8)[:, :, :4, 4:], {}, "needs queries that are among the keys"),
         ([], {}, "there are no calls"),
     ],
 )

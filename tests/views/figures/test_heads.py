@@ -109,5 +109,5 @@ def test_errors_say_what_is_wrong() -> None:
         heads([flat(2)], "width")
     with pytest.raises(ValueError, match=r"\[1, 2\], got \[2, 2\]"):
         heads([flat(2)], torch.zeros(2, 2))
-    with pytest.raises(ValueError, match="name the 2 queries, got 3 tokens"):
+    with pytest.raises(ValueError, match=r"as many tokens as queries \(2\), got 3"):
         heads([flat(2)], tokens=words(3))

@@ -186,13 +186,13 @@ def test_colours_get_steadily_darker() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"tokens": words(7)}, "tokens must name the 8 keys, got 7 tokens"),
-        ({"tokens": words(8), "key_tokens": words(5)}, "must name the 8 keys, got 5 tokens"),
+        ({"tokens": words(7)}, r"as many tokens as keys \(8\), got 7"),
+        ({"tokens": words(8), "key_tokens": words(5)}, r"^key_tokens must .* \(8\), got 5"),
         ({"scale": "root"}, 'scale must be one of "linear", "log", got "root"'),
         ({"pool": "sum"}, "how must be 'mean' or 'max', got 'sum'"),
-        ({"head": []}, "head names no head"),
-        ({"head": [0, 1], "ax": "here"}, "an Axes has room for one head, got 2"),
-        ({"head": 0, "ax": "here", "figsize": (3, 3)}, "figsize is the size of a new figure"),
+        ({"head": []}, "head must not be empty"),
+        ({"head": [0, 1], "ax": "here"}, "ax takes one head, got 2"),
+        ({"head": 0, "ax": "here", "figsize": (3, 3)}, "ax and figsize can't both be given"),
     ],
 )
 def test_errors_say_what_is_wrong(given: dict, message: str) -> None:

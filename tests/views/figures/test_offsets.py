@@ -82,7 +82,7 @@ def test_it_draws_where_it_is_told_to() -> None:
 
 @pytest.mark.usefixtures("unchecked")
 def test_errors_say_what_is_wrong() -> None:
-    with pytest.raises(ValueError, match="distances within one text"):
+    with pytest.raises(ValueError, match="offsets need self-attention"):
         offsets(call_of(matrix(4), kind="cross"))
     with pytest.raises(ValueError, match="there are no calls"):
         offsets([])

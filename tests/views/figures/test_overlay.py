@@ -68,11 +68,11 @@ def test_patches_are_counted(keys: int, patches: tuple | None, first: int | None
 def test_errors_say_what_is_wrong() -> None:
     with pytest.raises(ValueError, match=r"60 keys are no square.*as patches=\(12, 16\)"):
         patch_grid(60, None, 0)
-    with pytest.raises(ValueError, match="3 × 4 patches are not the 11 keys"):
+    with pytest.raises(ValueError, match="3 × 4 patches don't fit 11 keys"):
         patch_grid(11, (3, 4), None)
     with pytest.raises(ValueError, match="3 × 4 patches and 2 tokens before them"):
         patch_grid(13, (3, 4), 2)
-    with pytest.raises(IndexError, match="there are 17 tokens, counted from 0, got token 17"):
+    with pytest.raises(IndexError, match="token must be an index of 17 tokens, got 17"):
         overlay(matrix(17), PICTURE, token=17)
     with pytest.raises(ValueError, match=r"got \[2, 5, 7\]"):
         overlay(matrix(17), np.zeros((2, 5, 7)))

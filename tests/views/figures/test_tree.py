@@ -95,13 +95,13 @@ def test_it_draws_where_it_is_told_to() -> None:
 @pytest.mark.parametrize(
     ("size", "given", "message"),
     [
-        (8, {"tokens": words(7)}, "must name the 8 keys, got 7 tokens"),
-        (8, {"tokens": words(8), "words": [1]}, "for each of 8 tokens, got 1"),
-        (101, {"tokens": words(101)}, "up to 100 tokens, got 101: take a sentence"),
+        (8, {"tokens": words(7)}, r"as many tokens as keys \(8\), got 7"),
+        (8, {"tokens": words(8), "words": [1]}, r"one entry per token \(8\), got 1"),
+        (101, {"tokens": words(101)}, "up to 100 tokens, got 101: take a slice"),
     ],
 )
 def test_errors_say_what_is_wrong(size: int, given: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         tree(matrix(size), **given)
-    with pytest.raises(ValueError, match="4 queries look at 7 keys"):
+    with pytest.raises(ValueError, match="as many queries as keys, got 4 and 7"):
         tree(matrix(4, keys=7), words(4))

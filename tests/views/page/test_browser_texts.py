@@ -200,7 +200,7 @@ class TestDamage:
         assert "looks most at" in shown(page)
 
     def test_of_the_description_is_said(self, short: str, open_page: Open) -> None:
-        page = open_page(short.replace('{"version":2', '{"version":2,,', 1))
+        page = open_page(short.replace('{"version":3', '{"version":3,,', 1))
         assert "the file is damaged" in page.get_by_role("alert").inner_text()
 
 
@@ -233,6 +233,7 @@ def test_a_long_page_is_small_and_opens(open_page: Open) -> None:
         dict.fromkeys(range(num_layers), mean),
         [average],
         16,
+        [{"layer": 0, "head": 0, "token": 5}],
     )
     words = {"title": "Long", "about": "", "explanation": None}
     page = composed(shown, words, limit=28_000_000)

@@ -1,22 +1,21 @@
 import { ThemeChoice } from "../colours/theme";
 import { AddressBar } from "../look/address-bar";
 import { axisColours } from "./colours/axis-colours";
-import { mapPaintwork, thumbPaintwork } from "./colours/paintworks";
+import { mapColormap, thumbColormap } from "./colours/colormaps";
 import { rangeOf } from "./colours/range";
 import { Attempts } from "./data/attempts";
 import { ChosenRow } from "./data/chosen-row";
 import type { HeadRef, RecordingEntry } from "./data/contract";
-import { type HeadFacts, knownFacts, sameHead } from "./data/heads";
+import { firstHead, type HeadFacts, knownFacts, sameHead } from "./data/heads";
 import { getFrom, Loader } from "./data/loader";
 import type { Match } from "./data/search";
 import type { Site } from "./data/site";
 import { Texts } from "./data/texts";
 import { axesOf } from "./engine/axes";
-import type { AxisText, Paintwork } from "./engine/scene";
+import type { AxisText, Colormap } from "./engine/scene";
 import { legendWords, saveView } from "./export/save-view";
 import { hookForTests } from "./hook";
 import type { Domain } from "./look/camera";
-import { firstHead } from "./look/first-head";
 import { Jumps } from "./look/jumps";
 import { listenToKeys } from "./look/keys";
 import { fromAddress, type Look, MOST_MAPS, recordingIn, toAddress, usualLook } from "./look/look";
@@ -34,7 +33,7 @@ export class MapApp {
   readonly #info;
   readonly #usual: Look;
   #look: Look;
-  #paintwork: Paintwork;
+  #colormap: Colormap;
   #pointed: Pointed | null = null;
   #begun = false;
   readonly #texts: Texts;
@@ -54,9 +53,9 @@ export class MapApp {
     this.#chosen = new ChosenRow(site);
     this.#texts = new Texts(site);
     this.#theme = new ThemeChoice(() => this.#repaint());
-    this.#paintwork = mapPaintwork(this.#look, this.#theme.dark);
-    const loader = new Loader(getFrom(site.root), (trouble) => {
-      alert.show("tiles", trouble?.message ?? null);
+    this.#colormap = mapColormap(this.#look, this.#theme.dark);
+    const loader = new Loader(getFrom(site.root), (error) => {
+      alert.show("tiles", error?.message ?? null);
     });
     const alert = new Alert(() => {
       loader.retry();
@@ -86,7 +85,7 @@ export class MapApp {
       find: (words) => this.#showMatch(this.#searching.find(words, this.#look.query ?? 0)),
       step: (by) => this.#showMatch(this.#searching.step(by)),
     });
-    this.#jumps = new Jumps(this.#shell.stage.pilot);
+    this.#jumps = new Jumps(this.#shell.stage.cameraController);
     this.#start();
   }
 
@@ -94,7 +93,7 @@ export class MapApp {
     const { layout, bar, stage } = this.#shell;
     layout.start();
     bar.showTheme(this.#theme.theme);
-    stage.pilot.goTo(this.#look.domain, false);
+    stage.cameraController.goTo(this.#look.domain, false);
     this.#show();
     setTimeout(() => this.#begin(), PATIENCE);
     this.#address.listen((hash) => {
@@ -111,7 +110,7 @@ export class MapApp {
     if (this.#begun) return;
     this.#begun = true;
     this.#showTexts();
-    this.#shell.heads.start(thumbPaintwork(this.#look, this.#theme.dark));
+    this.#shell.heads.start(thumbColormap(this.#look, this.#theme.dark));
     if (this.#look.query !== null) this.#readRow();
   }
 
@@ -170,14 +169,14 @@ export class MapApp {
 
   #paintAnew(thumbs: boolean): void {
     const { dark } = this.#theme;
-    this.#paintwork = mapPaintwork(this.#look, dark);
-    if (thumbs && this.#begun) this.#shell.heads.start(thumbPaintwork(this.#look, dark));
+    this.#colormap = mapColormap(this.#look, dark);
+    if (thumbs && this.#begun) this.#shell.heads.start(thumbColormap(this.#look, dark));
   }
 
   #show(): void {
     const { heads, pool, scaling, palette, query } = this.#look;
     const colours = axisColours(this.#theme.dark);
-    this.#shell.stage.show({ heads, pool, paintwork: this.#paintwork, colours, query });
+    this.#shell.stage.show({ heads, pool, colormap: this.#colormap, colours, query });
     this.#shell.heads.show(heads);
     this.#shell.bar.show(pool, scaling, palette);
     this.#showLegend();
@@ -274,7 +273,7 @@ export class MapApp {
     const look = { ...this.#usual, ...fromAddress(hash, this.#info) };
     this.#setHeads(look.heads);
     this.#change(look);
-    this.#shell.stage.pilot.goTo(look.domain, true);
+    this.#shell.stage.cameraController.goTo(look.domain, true);
     this.#readRow();
   }
 
@@ -286,9 +285,9 @@ export class MapApp {
     const { stage, search, bar, help } = this.#shell;
     const show = (next: HeadRef): void => this.#chooseHead(next, false);
     listenToKeys({
-      zoom: (factor) => stage.pilot.zoom(factor, [0, 0], true),
+      zoom: (factor) => stage.cameraController.zoom(factor, [0, 0], true),
       pan: (x, y) => this.#jumps.step(x, y),
-      whole: () => stage.pilot.goTo(null, true),
+      whole: () => stage.cameraController.goTo(null, true),
       deepest: () => this.#jumps.deepest(this.#pointed, this.#facts.causal),
       head: (by) => show(nextHead(this.#info, this.#first, by)),
       layer: (by) => show(nextLayer(this.#info, this.#first, by)),

@@ -13,8 +13,8 @@ export function hookForTests(
   const hook = {
     look,
     row: () => chosen.row,
-    camera: () => stage.pilot.camera,
-    domain: () => stage.pilot.domain,
+    camera: () => stage.cameraController.camera,
+    domain: () => stage.cameraController.domain,
     match: () => searching.here,
     axisTexts: (map = 0) => stage.cards[map]?.view.texts() ?? null,
     valueAt: (key: number, query: number, map = 0) => {

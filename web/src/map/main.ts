@@ -21,7 +21,7 @@ async function start(): Promise<void> {
     const again = element("button", { type: "button", class: "plain" }, "Try again");
     again.addEventListener("click", () => location.reload());
     root.replaceChildren(
-      element("div", { class: "trouble whole", role: "alert" }, element("p", {}, words), again),
+      element("div", { class: "error whole", role: "alert" }, element("p", {}, words), again),
     );
   }
 }

@@ -1,6 +1,6 @@
 // What Python writes into the page. A change here is a change there, and of `VERSION`.
 
-export const VERSION = 2;
+export const VERSION = 3;
 
 export interface Text {
   readonly name: string;
@@ -62,6 +62,13 @@ export interface Explanation {
   readonly notes: readonly string[];
 }
 
+/** What is shown first: a head, and the token that looks. */
+export interface FirstLook {
+  readonly layer: number;
+  readonly head: number;
+  readonly token: number;
+}
+
 export interface PageData {
   readonly version: number;
   readonly title: string;
@@ -77,4 +84,6 @@ export interface PageData {
   /** And only those with at least this weight. */
   readonly floor: number;
   readonly explanation: Explanation | null;
+  /** One for each text that looks; the page begins with the first. */
+  readonly first: readonly FirstLook[];
 }

@@ -1,5 +1,5 @@
 import { Edges } from "./edges";
-import { Trouble } from "./trouble";
+import { PageError } from "./errors";
 
 /** The shape of the sections of one layer. */
 export interface Shape {
@@ -80,10 +80,10 @@ function bytesOfEntry(shape: Shape): number {
   return 2 + shape.weightBits / 8;
 }
 
-function tooShort(shape: Shape): Trouble {
-  return new Trouble(`The weights of ${shape.what} are cut short. Save the page again.`);
+function tooShort(shape: Shape): PageError {
+  return new PageError(`The weights of ${shape.what} are cut short. Save the page again.`);
 }
 
-function damaged(shape: Shape): Trouble {
-  return new Trouble(`The weights of ${shape.what} are damaged. Save the page again.`);
+function damaged(shape: Shape): PageError {
+  return new PageError(`The weights of ${shape.what} are damaged. Save the page again.`);
 }

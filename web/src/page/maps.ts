@@ -1,5 +1,5 @@
 import type { PageData } from "./contract";
-import { Trouble } from "./trouble";
+import { PageError } from "./errors";
 
 /** A small picture of a head: the brightness of each of its rows (queries) and columns (keys). */
 export interface HeadMap {
@@ -25,7 +25,7 @@ export function decodeMaps(bytes: Uint8Array, page: PageData): HeadMap[][] {
       return { rows, columns, cells };
     });
   });
-  if (at !== bytes.length) throw new Trouble("The small maps of the heads are damaged.");
+  if (at !== bytes.length) throw new PageError("The small maps of the heads are damaged.");
   for (const average of page.averages) {
     const means = average.layers.flatMap((layer) => maps[layer]?.at(-1) ?? []);
     maps.push(means.length > 0 ? [blend(means)] : []);

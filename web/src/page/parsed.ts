@@ -1,4 +1,4 @@
-import { Trouble } from "./trouble";
+import { PageError } from "./errors";
 
 /** What a file has, from its JSON. */
 export function parsed<T extends object>(json: string, what: string): T {
@@ -8,5 +8,5 @@ export function parsed<T extends object>(json: string, what: string): T {
   } catch {
     // Told below.
   }
-  throw new Trouble(`${what} cannot be read: the file is damaged or cut short.`);
+  throw new PageError(`${what} cannot be read: the file is damaged or cut short.`);
 }

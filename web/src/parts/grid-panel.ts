@@ -13,7 +13,7 @@ export class GridPanel {
   constructor(
     private readonly page: PageData,
     private readonly grid: Grid,
-    trouble: string,
+    error: string,
     choose: (colouredBy: string) => void,
   ) {
     this.#select = element(
@@ -35,7 +35,7 @@ export class GridPanel {
       this.#legend,
       grid.element,
     );
-    if (trouble) grid.element.before(element("p", { class: "trouble", role: "alert" }, trouble));
+    if (error) grid.element.before(element("p", { class: "error", role: "alert" }, error));
   }
 
   show(colouredBy: string, dark: boolean): void {

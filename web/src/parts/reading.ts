@@ -1,7 +1,7 @@
 import { element } from "../dom/element";
 import { positionOf } from "../look/blocks";
 import { weightInFigures } from "../look/figures";
-import type { Looking } from "../look/looking";
+import type { PageController } from "../look/page-controller";
 import type { Scene } from "../look/scene";
 import type { Direction, Hovered, State, View } from "../look/state";
 import { Headline } from "./headline";
@@ -19,15 +19,15 @@ export class Reading {
   readonly #text: TextView;
   readonly #lines: LinesView;
   readonly #linesBox: HTMLElement;
-  readonly #alert = element("p", { class: "trouble", role: "alert", hidden: true });
+  readonly #alert = element("p", { class: "error", role: "alert", hidden: true });
   readonly #body: HTMLElement;
   #scene: Scene | null = null;
 
   constructor(
-    private readonly looking: Looking,
+    private readonly controller: PageController,
     private readonly tooltip: Tooltip,
   ) {
-    this.#headline = new Headline(() => looking.letGo());
+    this.#headline = new Headline(() => controller.letGo());
     this.#direction = new Switch(
       "direction",
       "Direction",
@@ -35,7 +35,7 @@ export class Reading {
         { value: "to", name: "Where it looks" },
         { value: "from", name: "Who looks at it" },
       ],
-      (direction) => looking.turn(direction),
+      (direction) => controller.turn(direction),
     );
     this.#view = new Switch(
       "view",
@@ -44,11 +44,11 @@ export class Reading {
         { value: "lines", name: "Lines" },
         { value: "text", name: "Text" },
       ],
-      (view) => looking.setView(view),
+      (view) => controller.setView(view),
     );
     const events = {
       hover: (hovered: Hovered | null, at?: Element) => this.#hover(hovered, at),
-      pick: (picked: Hovered) => looking.pick(picked),
+      pick: (picked: Hovered) => controller.pick(picked),
     };
     this.#text = new TextView(events);
     this.#lines = new LinesView(events);
@@ -86,7 +86,7 @@ export class Reading {
     else this.#text.reveal(scene);
   }
 
-  trouble(words: string): void {
+  error(words: string): void {
     this.#alert.textContent = words;
     this.#alert.hidden = false;
     this.#body.replaceChildren();
@@ -97,7 +97,7 @@ export class Reading {
   }
 
   #hover(hovered: Hovered | null, at: Element | undefined): void {
-    this.looking.hover(hovered);
+    this.controller.hover(hovered);
     if (hovered && at && this.#text.element.isConnected) {
       const box = at.getClientRects()[0] ?? at.getBoundingClientRect();
       this.tooltip.show(this.#wordsFor(hovered), box.left - 10, box.bottom - 6);

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Attempts } from "../../src/map/data/attempts";
-import { SiteTrouble } from "../../src/map/data/trouble";
+import { SiteError } from "../../src/map/data/errors";
 
 /** Attempts, what they told, and work whose ends are decided here. */
 function someAttempts() {
@@ -28,7 +28,7 @@ describe("attempts", () => {
   it("say what is wrong until it no longer is, and try again by themselves", async () => {
     const { attempts, told, ends, work } = someAttempts();
     attempts.start("text", work);
-    ends[0]?.fail(new SiteTrouble("gone", true));
+    ends[0]?.fail(new SiteError("gone", true));
     await soon();
     expect(told).toEqual([["text", "gone"]]);
     await vi.advanceTimersByTimeAsync(3000);
@@ -40,7 +40,7 @@ describe("attempts", () => {
   it("are replaced by what is begun under the same name", async () => {
     const { attempts, told, ends, work } = someAttempts();
     attempts.start("row", work);
-    ends[0]?.fail(new SiteTrouble("damaged", true));
+    ends[0]?.fail(new SiteError("damaged", true));
     await soon();
     attempts.start("row", work);
     expect(told).toEqual([
@@ -58,7 +58,7 @@ describe("attempts", () => {
   it("say nothing of a server that is only busy", async () => {
     const { attempts, told, ends, work } = someAttempts();
     attempts.start("row", work);
-    ends[0]?.fail(new SiteTrouble("busy", true, 1));
+    ends[0]?.fail(new SiteError("busy", true, 1));
     await vi.advanceTimersByTimeAsync(1000);
     expect(ends).toHaveLength(2);
     expect(told).toEqual([]);

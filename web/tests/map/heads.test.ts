@@ -1,6 +1,12 @@
 import { describe, expect, it } from "vitest";
-import { allHeads, factsOf, headFromKey, headKey, isThere } from "../../src/map/data/heads";
-import { firstHead } from "../../src/map/look/first-head";
+import {
+  allHeads,
+  factsOf,
+  firstHead,
+  headFromKey,
+  headKey,
+  isThere,
+} from "../../src/map/data/heads";
 import { nextHead, nextLayer } from "../../src/map/look/steps";
 import { cut } from "../../src/map/parts/chunks";
 import { someInfo } from "./some-info";
@@ -45,15 +51,9 @@ describe("heads", () => {
     expect(nextLayer(INFO, { call: 2, head: 1 }, 1)).toEqual({ call: 2, head: 1 });
   });
 
-  it("that look sharply at what is far come first", () => {
-    const measures = [
-      { entropy: [5, 1], distance: [90, 90], first: [0, 0.9], previous: [0, 0], itself: [0, 0] },
-      { entropy: [1, 1], distance: [90, 1], first: [0, 0], previous: [0, 0.9], itself: [0, 0] },
-    ];
-    const calls = INFO.calls
-      .slice(0, 2)
-      .map((call, index) => ({ ...call, measures: measures[index] ?? {} }));
-    expect(firstHead(someInfo({ calls }))).toEqual({ call: 1, head: 0 });
+  it("begin with the one that the recording names, if it is there", () => {
+    expect(firstHead(someInfo({ first: { call: 1, head: 1 } }))).toEqual({ call: 1, head: 1 });
+    expect(firstHead(someInfo({ first: { call: 1, head: 99 } }))).toEqual({ call: 0, head: 0 });
     expect(firstHead(INFO)).toEqual({ call: 0, head: 0 });
   });
 });

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
+import { SiteError } from "../../src/map/data/errors";
 import { Loader } from "../../src/map/data/loader";
-import { SiteTrouble } from "../../src/map/data/trouble";
 
 interface Asked {
   readonly path: string;
@@ -11,14 +11,14 @@ interface Asked {
 
 function someLoader() {
   const asked: Asked[] = [];
-  const told: (SiteTrouble | null)[] = [];
+  const told: (SiteError | null)[] = [];
   let time = 0;
   const loader = new Loader(
     (path, signal) =>
       new Promise((answer, refuse) => {
         asked.push({ path, signal, answer, refuse });
       }),
-    (trouble) => told.push(trouble),
+    (error) => told.push(error),
     () => time,
   );
   const paths = () => asked.map(({ path }) => path);
@@ -95,7 +95,7 @@ describe("the loader", () => {
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
     const { loader, asked, told, paths, wait } = someLoader();
     loader.feed(() => {}).want(["a"]);
-    asked[0]?.refuse(new SiteTrouble("busy", true, 2));
+    asked[0]?.refuse(new SiteError("busy", true, 2));
     await soon();
     expect(paths()).toEqual(["a"]);
     expect(told).toEqual([]);
@@ -107,7 +107,7 @@ describe("the loader", () => {
   it("tells of a server that is gone, and when it is back", async () => {
     const { loader, asked, told } = someLoader();
     loader.feed(() => {}).want(["a"]);
-    asked[0]?.refuse(new SiteTrouble("gone", true));
+    asked[0]?.refuse(new SiteError("gone", true));
     await soon();
     expect(told.map((each) => each?.message)).toEqual(["gone"]);
     loader.retry();
@@ -120,7 +120,7 @@ describe("the loader", () => {
     const { loader, asked, told } = someLoader();
     const feed = loader.feed(() => {});
     feed.want(["a", "b"]);
-    asked[0]?.refuse(new SiteTrouble("damaged", true));
+    asked[0]?.refuse(new SiteError("damaged", true));
     asked[1]?.answer(VALUES);
     await soon();
     expect(told.map((each) => each?.message)).toEqual(["damaged"]);
@@ -134,8 +134,8 @@ describe("the loader", () => {
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
     const { loader, asked, paths, wait } = someLoader();
     loader.feed(() => {}).want(["a", "b"]);
-    asked[0]?.refuse(new SiteTrouble("busy", true, 2));
-    asked[1]?.refuse(new SiteTrouble("busy", true, 30));
+    asked[0]?.refuse(new SiteError("busy", true, 2));
+    asked[1]?.refuse(new SiteError("busy", true, 30));
     await soon();
     for (const [seconds, expected] of [
       [3, ["a", "b", "a"]],
@@ -151,7 +151,7 @@ describe("the loader", () => {
     const { loader, asked, wait } = someLoader();
     const feed = loader.feed(() => {});
     feed.want(["a"]);
-    asked[0]?.refuse(new SiteTrouble("not there", false));
+    asked[0]?.refuse(new SiteError("not there", false));
     await soon();
     wait(1e9);
     feed.want(["a"]);

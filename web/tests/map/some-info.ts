@@ -19,6 +19,7 @@ export function someInfo(change: Partial<Info> = {}): Info {
   });
   return {
     version: 1,
+    first: null,
     live: true,
     name: "some",
     title: "Some text",

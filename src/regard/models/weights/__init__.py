@@ -1,7 +1,7 @@
-"""Weights of transformers' models under our names, one file for each kind of model.
+"""Weights of transformers' models under our names, one file per model type.
 
-Each has one function: from a model of transformers to the arguments of our class and the tensors of
-its state dict. The model and its config are only read; transformers itself is not imported.
+Each has one function, from a model of transformers to the arguments and the state dict of our
+class. transformers is not imported.
 """
 
 from regard.models.weights.bert import bert

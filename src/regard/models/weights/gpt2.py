@@ -43,12 +43,12 @@ def gpt2(model: Any) -> Read:
     weights = model.state_dict()
     found = renamed(weights, names, config.n_layer, apart=(".attn.c_attn.",))
     for layer in range(config.n_layer):
-        # Queries, keys and values come out of one matrix.
+        # Queries, keys and values share one matrix.
         for kind in ("weight", "bias"):
             joined: Tensor = weights[f"transformer.h.{layer}.attn.c_attn.{kind}"]
             parts = zip(("query", "key", "value"), joined.chunk(3, dim=-1), strict=True)
             found |= {f"layers.{layer}.attention.{part}.{kind}": piece for part, piece in parts}
-    # GPT-2's linear layers hold their matrices the other way round than PyTorch's.
+    # GPT-2's linear layers are transposed.
     linear = (".query.", ".key.", ".value.", ".output.", ".up.", ".down.")
     for name in found:
         if name.endswith("weight") and any(part in name for part in linear):

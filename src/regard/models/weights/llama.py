@@ -7,15 +7,15 @@ from regard.positions import Rotary
 
 
 def llama(model: Any) -> Read:
-    """Read a `LlamaForCausalLM`, which SmolLM is as well."""
+    """Read a `LlamaForCausalLM`, such as SmolLM."""
     config = model.config
     only(config, pretraining_tp=1, mlp_bias=config.attention_bias)
     turning = model.base_model.rotary_emb
-    # These turn faster or slower once a text is long.
+    # These change their frequencies with the length of the text.
     moving = "dynamic" in turning.rope_type or turning.rope_type == "longrope"
     if moving or turning.attention_scaling != 1.0:
         raise ValueError(
-            "the model's positions must turn at fixed speeds and leave lengths as they are, "
+            "the model's rotary frequencies must be fixed and unscaled, "
             f'got the rope type "{turning.rope_type}"'
         )
     frequencies = turning.inv_freq
@@ -47,11 +47,11 @@ def llama(model: Any) -> Read:
         "num_key_heads": config.num_key_value_heads,
         "key_dim": config.head_dim,
         "hidden_dim": config.intermediate_size,
-        "positions": Rotary(2 * len(frequencies), frequencies=frequencies.float()),
+        "position_encoding": Rotary(2 * len(frequencies), frequencies=frequencies.float()),
         "norm": "rms",
         "norm_eps": config.rms_norm_eps,
         "activation": choice(config, "hidden_act", {"silu": "swiglu", "gelu": "geglu"}),
-        "bias": config.attention_bias,
+        "projection_bias": config.attention_bias,
         "tied": is_tied(model),
         "attention_dropout": config.attention_dropout,
     }

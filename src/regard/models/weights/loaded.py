@@ -1,4 +1,4 @@
-"""From a model of transformers to one of ours."""
+"""Conversion of models of transformers."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -11,12 +11,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class Read(NamedTuple):
-    """What was read from a model of transformers.
-
-    Attributes:
-        arguments: the arguments of our class.
-        weights: the tensors of its state dict.
-    """
+    """The arguments and the state dict of our class, read from a model of transformers."""
 
     arguments: dict[str, Any]
     weights: dict[str, Tensor]
@@ -25,24 +20,23 @@ class Read(NamedTuple):
 def loaded(
     kind: Callable[..., Model], model: nn.Module, readers: Mapping[str, Callable[[Any], Read]]
 ) -> Model:
-    """Make one of our models with a copy of the weights of one of transformers'.
+    """Make one of our models with a copy of the weights of a model of transformers.
+
+    Device, dtype and training mode are those of the model.
 
     Args:
         kind: our class.
         model: the model of transformers.
-        readers: for each model type of transformers that our class can be, what reads it.
-
-    Returns:
-        Our model, on the device of theirs, with its dtype, and training if theirs was.
+        readers: the reader for each supported model type.
 
     Raises:
-        ValueError: there is no reader for such a model, or it has something that ours has not.
+        ValueError: the model type or a setting is not supported.
     """
     name = getattr(getattr(model, "config", None), "model_type", "")
     if name not in readers:
         known = " or ".join(f'"{kind}"' for kind in readers)
         found = f'"{name}"' if name else type(model).__name__
-        raise ValueError(f"model must be one of transformers' of the type {known}, got {found}")
+        raise ValueError(f"model must be a transformers model of type {known}, got {found}")
     arguments, weights = readers[name](model)
     example = next(iter(weights.values()))
     ours = kind(**arguments).to(device=example.device, dtype=example.dtype)
@@ -57,17 +51,16 @@ def renamed(
     *,
     apart: tuple[str, ...] = (),
 ) -> dict[str, Tensor]:
-    """Return tensors under our names, and make sure that no tensor of a layer is left over.
+    """Return tensors under our names, and check that every tensor of a layer is used.
 
     Args:
         weights: a state dict.
-        names: ours to theirs. A name with `{}` stands for that of every layer, where the number of
-            the layer takes its place.
+        names: ours to theirs; `{}` stands for the number of each layer.
         num_layers: the number of layers.
-        apart: parts of the names of tensors that are read apart.
+        apart: substrings of tensors that are read elsewhere.
 
     Raises:
-        ValueError: there is no such tensor, or one that ours has not, such as a bias or an adapter.
+        ValueError: a tensor is missing, or unused, such as a bias or an adapter.
     """
     found: dict[str, Tensor] = {}
     left = {name for name in weights if _OF_A_LAYER.search(name)}
@@ -76,11 +69,11 @@ def renamed(
         for layer in range(num_layers if "{}" in ours else 1):
             there = theirs.format(layer)
             if there not in weights:
-                raise ValueError(f'the model must have a tensor "{there}", and has none')
+                raise ValueError(f'the model has no tensor "{there}"')
             found[ours.format(layer)] = weights[there]
             left.discard(there)
     if left:
-        raise ValueError(f'the model has a tensor "{min(left)}", and ours has none like it')
+        raise ValueError(f'the model has a tensor "{min(left)}", which is not supported')
     return found
 
 
@@ -88,10 +81,7 @@ _OF_A_LAYER = re.compile(r"\.\d+\.|^lm_head\.")
 
 
 def is_tied(model: Any) -> bool:
-    """Say whether a model embeds tokens by the very numbers by which it scores them.
-
-    The config alone does not tell: weights may have been changed, or loaded apart.
-    """
+    """Return whether input and output embeddings are tied in the config, and are equal."""
     scoring = model.get_output_embeddings()
     if not model.config.tie_word_embeddings or scoring is None:
         return False
@@ -100,29 +90,20 @@ def is_tied(model: Any) -> bool:
 
 
 def with_biases(names: Mapping[str, str], *, biases: bool = True) -> dict[str, str]:
-    """Return the names of weights, and if wanted those of the biases beside them."""
+    """Return the names of weights and, unless `biases` is false, of biases."""
     kinds = ("weight", "bias") if biases else ("weight",)
     return {f"{ours}.{kind}": f"{names[ours]}.{kind}" for ours in names for kind in kinds}
 
 
 def only(config: Any, **allowed: object) -> None:
-    """Raise ValueError if a config says something that our models have not.
-
-    Args:
-        config: a config of transformers.
-        allowed: the one value that each setting may have, if the config has it at all.
-    """
+    """Raise ValueError unless each of these settings, if the config has it, has the given value."""
     for name, value in allowed.items():
         if (found := getattr(config, name, value)) != value:
             raise ValueError(f"the model's config must have {name} = {value!r}, got {found!r}")
 
 
 def choice(config: Any, setting: str, choices: Mapping[str, str]) -> str:
-    """Return our name for what a config chose.
-
-    Raises:
-        ValueError: we have none.
-    """
+    """Return our name for a setting of a config, or raise ValueError if we have none."""
     found = getattr(config, setting)
     if found not in choices:
         names = ", ".join(f'"{name}"' for name in choices)

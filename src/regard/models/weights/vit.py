@@ -11,7 +11,7 @@ def vit(model: Any) -> Read:
     only(config, qkv_bias=True)
     for name in ("image_size", "patch_size"):
         if not isinstance(size := getattr(config, name), int):
-            raise ValueError(f"the model's config must have {name} one number, got {size!r}")
+            raise ValueError(f"the model's config must have an integer {name}, got {size!r}")
     weights = model.base_model.state_dict()
     old = any(name.startswith("encoder.layer.") for name in weights)
     names = with_biases(_NAMES | (_OLD_LAYERS if old else _LAYERS))
@@ -55,4 +55,4 @@ _OLD_LAYERS = {
     "layers.{}.feed_forward.up": "encoder.layer.{}.intermediate.dense",
     "layers.{}.feed_forward.down": "encoder.layer.{}.output.dense",
 }
-"""The names that layers had before transformers gave all its models the same ones."""
+"""The names of layers in older versions of transformers."""

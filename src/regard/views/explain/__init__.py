@@ -1,4 +1,4 @@
-"""Attention number by number: for vectors of one's own, for a worked example, in a real model."""
+"""Attention step by step: of given vectors, of a worked example, of a real model."""
 
 from regard.views.explain.explanation import Explanation, explain, explain_call
 from regard.views.explain.worked_example import worked_example

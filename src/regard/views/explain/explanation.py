@@ -1,4 +1,4 @@
-"""`explain`: attention number by number, from vectors to scores, weights and their sum."""
+"""`explain`: attention step by step, from vectors to scores, weights and output."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,25 +18,25 @@ Vector = Sequence[float] | Tensor
 Vectors = Sequence[Sequence[float]] | Tensor
 
 _NUMBERS = 4
-"""So many numbers of a vector are shown."""
+"""Number of entries of a vector that are shown."""
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What happens when one token looks at others.
+    """The steps of attention for one query.
 
     Attributes:
-        tokens: the tokens that are looked at.
-        asking: the token that looks.
+        tokens: the key tokens.
+        asking: the query token.
         query: its query, [key_dim].
-        keys: the keys of the others, [keys, key_dim].
-        values: their values, [keys, value_dim], if they are known.
-        scale: what scores are multiplied by.
+        keys: the keys, [keys, key_dim].
+        values: the values, [keys, value_dim], if known.
+        scale: factor on the scores.
         scores: query · key, [keys].
-        scaled: what the softmax is taken of, [keys].
+        scaled: the input of the softmax, [keys].
         weights: the softmax, [keys].
-        output: the sum of the values by their weights, [value_dim], if they are known.
-        notes: what else there is to say.
+        output: the weighted sum of the values, [value_dim], if known.
+        notes: remarks.
     """
 
     tokens: Sequence[str]
@@ -52,11 +52,11 @@ class Explanation:
     notes: Sequence[str] = ()
 
     def strongest(self, count: int) -> list[int]:
-        """Return the places of the tokens that are looked at most, in the order of the text."""
+        """Return the indices of the keys with the largest weights, in the order of the text."""
         return sorted(self.weights.argsort(descending=True)[:count].tolist())
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as numbers and lists, as JSON has them."""
+        """Return it as JSON data."""
         rows = [
             {
                 "token": self.tokens[place],
@@ -88,18 +88,18 @@ def explain(
     scale: float | None = None,
     notes: Sequence[str] = (),
 ) -> Explanation:
-    """Compute attention for one token, step by step, in float64.
+    """Compute attention for one query, step by step, in float64.
 
     scores = keys · query; weights = softmax(scale · scores); output = Σ weight · value.
 
     Args:
-        tokens: the tokens that are looked at.
-        query: the query of the token that looks, [key_dim].
-        keys: a key for each token, [keys, key_dim].
-        values: a value for each token, [keys, value_dim], if there are any.
-        asking: the token that looks.
-        scale: what scores are multiplied by, 1/√key_dim by default.
-        notes: what else there is to say.
+        tokens: the key tokens.
+        query: [key_dim].
+        keys: [keys, key_dim].
+        values: [keys, value_dim], optional.
+        asking: the query token.
+        scale: factor on the scores, 1/√key_dim by default.
+        notes: remarks.
 
     Raises:
         ValueError: the sizes don't fit together.
@@ -112,12 +112,12 @@ def explain(
     v = None if values is None else torch.as_tensor(values, dtype=torch.float64)
     if q.dim() != 1 or k.shape != (len(tokens), len(q)):
         raise ValueError(
-            f"keys must have a vector as long as the query for each of the {len(tokens)} tokens, "
+            f"keys must have the shape [{len(tokens)} tokens, size of query], "
             f"got a query {list(q.shape)} and keys {list(k.shape)}"
         )
     if v is not None and (v.dim() != 2 or len(v) != len(tokens)):
         raise ValueError(
-            f"values must have a vector for each of the {len(tokens)} tokens, got {list(v.shape)}"
+            f"values must have one vector per token ({len(tokens)}), got {list(v.shape)}"
         )
     scale = default_scale(len(q)) if scale is None else scale
     scores = k @ q
@@ -136,30 +136,30 @@ def explain_call(
     batch: int = 0,
     asking: str | None = None,
 ) -> Explanation:
-    """Explain where a token of a real model looks, in one head.
+    """Explain a query of a real model, in one head.
 
     Args:
-        call: a call of attention that was watched; with `values=True`, if the sum is wanted too.
+        call: a watched call; watch with `values=True` to have the output too.
         tokens: the tokens of its keys.
-        token: the number of the query.
+        token: index of the query.
         head: which head.
         batch: which sequence.
-        asking: the token that looks; by default the one of `tokens` at its place.
+        asking: the query token; by default that of `tokens` at its position.
 
     Returns:
-        An explanation of the keys that the token may look at.
+        An explanation with the allowed keys.
 
     Raises:
-        ValueError: tokens are more or fewer than keys, or queries and keys were not kept.
+        ValueError: the number of tokens is not that of the keys, or queries and keys were not kept.
         IndexError: there is no such token, head or sequence.
     """
     matrix = cast(AttentionMatrix, call.matrix[batch, head])
     num_queries, num_keys = matrix.shape
     if not -num_queries <= token < num_queries:
-        raise IndexError(f"there are {num_queries} queries, counted from 0, got number {token}")
+        raise IndexError(f"token must be an index of {num_queries} queries, got {token}")
     token %= num_queries
     if len(tokens) != num_keys:
-        raise ValueError(f"{call.module} has {num_keys} keys, got {len(tokens)} tokens")
+        raise ValueError(f"tokens must have as many tokens as keys ({num_keys}), got {len(tokens)}")
     weights = cast(Tensor, matrix[token]).double().cpu()
     parts = call.scores
     group = parts.group
@@ -169,7 +169,7 @@ def explain_call(
     values = None if parts.value is None else parts.value[batch, head // group].double().cpu()[seen]
     scale = parts.scale
     scores = keys @ query
-    # What the softmax was taken of: the scores, with all that was done to them.
+    # The input of the softmax: scores with bias and mask.
     lse = matrix[token : token + 1].lse.double().cpu()
     scaled = weights[seen].log() + lse
     pieces = [label(piece) for piece in readable(tokens)]
@@ -195,16 +195,16 @@ def _notes(call: AttentionCall, head: int, hidden: int, parts: Scores) -> list[s
     notes = [f"{call.module}, head {head}"]
     if hidden:
         left = "1 token is" if hidden == 1 else f"{hidden} tokens are"
-        notes.append(f"{left} left out, with nothing to get, or not allowed to be looked at")
+        notes.append(f"{left} left out: weight 0 or masked")
     if parts.bias is not None:
-        notes.append("the scaled scores have what the model adds to them, or does to them, in them")
+        notes.append("the scaled scores include the model's score bias")
     if parts.sinks is not None:
-        notes.append("a sink takes its share of the softmax, so that the weights add up to less")
+        notes.append("a sink takes part of the softmax, so the weights sum to less than 1")
     return notes
 
 
 def vector(numbers: Vector) -> str:
-    """Return a vector as text, its first few numbers.
+    """Return the first few entries of a vector as text.
 
     >>> vector([0.1, 0.25, 0.5, 1.0, 2.0])
     '[0.100, 0.250, 0.500, 1.000, …]'
@@ -214,7 +214,7 @@ def vector(numbers: Vector) -> str:
 
 
 def _number(value: Tensor) -> float | None:
-    """Return a number as JSON has it, which has no NaN, in 7 figures: what is small is not 0."""
+    """Return a number for JSON, with 7 significant digits; None for NaN."""
     return float(f"{value.item():.7g}") if bool(value.isfinite()) else None
 
 

@@ -1,4 +1,4 @@
-"""The worked example of an introduction to self-attention, with the numbers that follow from it."""
+"""The worked example of an introduction to self-attention, with correct numbers."""
 
 from regard.views.explain.explanation import Explanation, explain, vector
 
@@ -38,7 +38,7 @@ VALUES = {
     "too": (0.0, 0.0, 0.1),
     "tired": (0.8, 0.7, 0.6),
 }
-"""Values are given for eleven words, queries and keys for eight: three words can't be looked at."""
+"""Eleven words have values, eight have queries and keys: three words have no weight."""
 
 PRINTED_TABLE = {
     "The": 0.05,
@@ -50,7 +50,7 @@ PRINTED_TABLE = {
     "was": 0.02,
     "tired": 0.08,
 }
-"""The weights that the introduction prints beside its vectors."""
+"""The weights in the introduction's table."""
 
 PRINTED_SUM_WEIGHTS = {
     "The": 0.05,
@@ -65,7 +65,7 @@ PRINTED_SUM_WEIGHTS = {
     "too": 0.00,
     "tired": 0.00,
 }
-"""The weights that it then sums the values up with."""
+"""The weights of the introduction's sum."""
 
 PRINTED_SUM = (0.598, 0.518, 0.432)
 
@@ -74,8 +74,8 @@ def worked_example(asking: str = ASKING, *, scaled: bool = True) -> Explanation:
     """Return the worked example for one of its words.
 
     Args:
-        asking: the word that looks.
-        scaled: whether scores are divided by √3. The introduction leaves that out.
+        asking: the query word.
+        scaled: whether to divide scores by √3, which the introduction does not.
 
     Raises:
         ValueError: the word has no query.
@@ -100,7 +100,7 @@ def worked_example(asking: str = ASKING, *, scaled: bool = True) -> Explanation:
 
 
 def _notes() -> list[str]:
-    """Say where the printed figures are not those that follow from the vectors."""
+    """Return where the printed figures don't follow from the vectors."""
     tokens = list(KEYS)
     plain = explain(tokens, QUERIES[ASKING], list(KEYS.values()), scale=1.0)
     weights: dict[str, float] = dict(zip(tokens, plain.weights.tolist(), strict=True))

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 
 def arc(start: float, end: float, foot: float, height: float) -> Any:
-    """Return an arc from one place to another that rises, or falls, from a foot by a height."""
+    """Return an arc between two places that rises, or falls, from a foot by a height."""
     from matplotlib.path import Path
 
-    # So far its handles stand out that the curve itself reaches the height.
+    # The control points are higher, so that the curve itself reaches the height.
     peak = foot + height * 4 / 3
     points = [(start, foot), (start, peak), (end, peak), (end, foot)]
     return Path(points, [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4])
@@ -36,14 +36,14 @@ def strokes(
     width: tuple[float, float] = (0.4, 2.0),
     opacity: tuple[float, float] = (0.2, 0.95),
 ) -> Any:
-    """Return curves as one collection, stronger and less transparent with their weight.
+    """Return curves as one collection, wider and more opaque with their weight.
 
     Args:
         paths: the curves.
-        weights: of each, from 0 to 1, [paths].
-        colours: of each.
-        width: of lines of weight 0 and 1, in points.
-        opacity: of weight 0 and 1.
+        weights: from 0 to 1, [paths].
+        colours: one for each.
+        width: line width at weight 0 and 1, in points.
+        opacity: opacity at weight 0 and 1.
     """
     from matplotlib.collections import PathCollection
     from matplotlib.colors import to_rgb
@@ -61,7 +61,7 @@ def strokes(
 
 
 def bare(ax: Any) -> None:
-    """Leave nothing of an Axes to be seen but what is drawn in it, its title and its labels."""
+    """Hide the spines and ticks of an Axes."""
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
     ax.grid(visible=False)

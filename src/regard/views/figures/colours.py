@@ -1,4 +1,4 @@
-"""Colours that hold on light and dark paper, in print without colour, and for the colour-blind."""
+"""Colours for light and dark backgrounds, greyscale print and colour-blind readers."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 Colour = tuple[float, float, float]
 
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Colours for a few lines, after Okabe and Ito; each holds on white and on black."""
+"""Okabe and Ito's colours that are visible on white and on black."""
 
 MARKERS = "os^Dv*"
-"""What tells the lines apart in print."""
+"""Line styles, for greyscale print."""
 
 
 def background(ax: Any) -> Colour:
-    """Return the colour that a drawing in an Axes stands on."""
+    """Return the background colour of an Axes."""
     from matplotlib.colors import to_rgba
 
     for part in (ax, ax.figure, ax.figure.figure):
@@ -38,32 +38,32 @@ def foreground() -> Colour:
 
 
 def between(first: Colour, second: Colour, share: float) -> Colour:
-    """Return the colour at a share of the way from one to another."""
+    """Interpolate two colours."""
     red, green, blue = (a + share * (b - a) for a, b in zip(first, second, strict=True))
     return red, green, blue
 
 
 def muted(ax: Any, share: float = 0.35) -> Colour:
-    """Return a grey: the colour of text, paled by a share of the background."""
+    """Return the colour of text, blended with a share of the background."""
     return between(foreground(), background(ax), share)
 
 
 def is_dark(ax: Any) -> bool:
-    """Return whether an Axes stands on a dark ground."""
+    """Return whether an Axes has a dark background."""
     return float(np.dot(background(ax), (0.299, 0.587, 0.114))) < 0.5
 
 
 def sequential(ax: Any, *, lowest: float = 0.0) -> "matplotlib.colors.Colormap":
-    """Return colours for weights: 0 is the background, and more is steadily farther from it.
+    """Return a colormap for weights that starts at the background colour.
 
     Args:
-        ax: what is drawn in.
-        lowest: where to begin, from 0 to 1. Above 0, the lowest weight can be told from nothing.
+        ax: the Axes.
+        lowest: where to begin, from 0 to 1; above 0, the lowest weight differs from the background.
     """
     import matplotlib
     from matplotlib.colors import LinearSegmentedColormap
 
-    # A single hue whose lightness alone tells weights apart.
+    # A single hue of varying lightness.
     steps: NDArray[Any] = np.linspace(0.12, 1.0, 12)
     blues = matplotlib.colormaps["Blues"](1.0 - steps if is_dark(ax) else steps)[:, :3]
     ground = background(ax)
@@ -74,10 +74,10 @@ def sequential(ax: Any, *, lowest: float = 0.0) -> "matplotlib.colors.Colormap":
 
 
 def unknown(ax: Any) -> Colour:
-    """Return the colour of what is no number."""
+    """Return the colour of NaN."""
     return between(background(ax), foreground(), 0.25)
 
 
 def directions(ax: Any) -> tuple[str, str]:
-    """Return the colours of looking back and of looking ahead."""
+    """Return the colours of attention to earlier and to later tokens."""
     return ("#56b4e9", "#e69f00") if is_dark(ax) else ("#0072b2", "#d55e00")

@@ -1,7 +1,7 @@
-"""Text that can be drawn: which fonts are there, and what they have no picture of.
+"""Fonts for all scripts.
 
-Characters that matplotlib's font lacks are taken from a few widespread fonts, if one is installed;
-what none of them has is shown as "□". So Chinese, Arabic or an emoji never raises and never warns.
+Characters that matplotlib's font lacks are taken from a few common fonts, if installed; others are
+shown as "□". So Chinese, Arabic or an emoji never raises or warns.
 """
 
 from functools import cache
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import matplotlib.backends.backend_agg
 
 MISSING = "□"
-"""What stands for a character that no font has."""
+"""Replacement for a character without a glyph."""
 
 _OTHERS = (
     "DejaVu Sans",
@@ -39,7 +39,7 @@ _OTHERS = (
 
 
 def families() -> list[str]:
-    """Return the fonts to write with, the most wanted first."""
+    """Return the fonts, in order of preference."""
     import matplotlib
 
     chosen: list[str] = matplotlib.rcParams["font.family"]
@@ -47,23 +47,23 @@ def families() -> list[str]:
 
 
 def drawable(text: str) -> str:
-    """Return text with "□" for each character that no font has a picture of."""
+    """Return text with "□" for each character without a glyph."""
     names = tuple(families())
     return "".join(char if _is_known(char, names, _generic()) else MISSING for char in text)
 
 
 def width_of(text: str, size: float) -> float:
-    """Return how wide a text is, in points, at a size in points."""
+    """Return the width of a text at a font size, both in points."""
     from matplotlib.font_manager import FontProperties
 
     font = FontProperties(family=families(), size=size)
-    # Ten times as large, so that little is lost by rounding to dots.
+    # Ten times as large, to reduce rounding to dots.
     font.set_size(10.0 * size)
     return _ruler().get_text_width_height_descent(text, font, ismath=False)[0] / 10.0
 
 
 def wrapped(parts: list[str], size: float, room: float, *, between: str = " · ") -> str:
-    """Return parts of a sentence in as few lines as fit in a room, in points."""
+    """Wrap parts of a sentence to a width in points."""
     lines: list[str] = []
     for part in parts:
         longer = f"{lines[-1]}{between}{part}" if lines else part
@@ -83,7 +83,7 @@ def _others() -> tuple[str, ...]:
 
 
 def _generic() -> tuple[str, ...]:
-    """Return what names such as "sans-serif" stand for at the moment."""
+    """Return the current fonts of generic families such as "sans-serif"."""
     import matplotlib
 
     settings: Any = matplotlib.rcParams
@@ -104,7 +104,7 @@ def _font(name: str) -> Any:
 
 @cache
 def _ruler() -> "matplotlib.backends.backend_agg.RendererAgg":
-    """Return what measures text, with 72 dots per inch: a dot is a point."""
+    """Return a renderer that measures text, at 72 dots per inch: a dot is a point."""
     from matplotlib.backends.backend_agg import RendererAgg
 
     return RendererAgg(1, 1, 72)

@@ -1,4 +1,4 @@
-"""Who looks at whom, as arcs over the text."""
+"""Attention as arcs over the text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 LABELLED = 60
-"""Texts of up to so many tokens have their tokens written."""
+"""Largest number of tokens that are written out."""
 
 MOST = 600
-"""The most lines of a layer: more of them would be a surface."""
+"""Largest number of lines of a layer."""
 
 _FOOT = 4.0
 """The space between a token and the arcs that start from it, in points."""
@@ -37,8 +37,8 @@ class Choice:
     """Which pairs a graph shows.
 
     Attributes:
-        threshold: the least weight.
-        top: the most pairs of a token; None for all.
+        threshold: the smallest weight.
+        top: largest number of pairs per token; None for all.
     """
 
     threshold: float
@@ -46,16 +46,16 @@ class Choice:
 
     @classmethod
     def of(cls, threshold: float | None, top: int | None, num_tokens: int) -> "Choice":
-        """Return what was asked for, or what can be read over so many tokens."""
+        """Return the choice, with defaults that suit the number of tokens."""
         usual = 0.05 if num_tokens <= LABELLED else 0.3
         return cls(usual if threshold is None else threshold, top)
 
     def pairs(self, matrix: AttentionMatrix) -> Pairs:
-        """Return the pairs of a matrix that are to be shown."""
+        """Return the pairs of a matrix to show."""
         return strongest_pairs(matrix, threshold=self.threshold, top=self.top, most=MOST)
 
     def notes(self, strongest: float, shown: int, total: int) -> list[str]:
-        """Return in words what is shown."""
+        """Describe the choice in words."""
         found = [f"weights of {self.threshold:g} to {strongest:.2g}"] if shown else []
         found = found or [f"no weight reaches {self.threshold:g}"]
         if self.top is not None:
@@ -77,31 +77,28 @@ def graph(
     ax: Any = None,
     figsize: tuple[float, float] | None = None,
 ) -> "matplotlib.figure.Figure":
-    """Draw who looks at whom as arcs over the text, or as lines between the layers of a model.
+    """Draw attention as arcs over the text, or as lines between the layers of a model.
 
-    An arc above the text looks back, from its right end to its left; one below looks ahead. A dot
-    is a token that looks at itself. The stronger an arc, the larger its weight, relative to the
-    largest that is drawn between two tokens.
+    Arcs above the text go from a query on the right to an earlier key; arcs below, to a later key.
+    A dot is a token that attends to itself. Width and opacity are relative to the largest weight
+    between two tokens.
 
-    Of several calls, each is a floor: lines go down from each token to what it looks at, the first
-    call at the bottom.
+    Several calls are drawn as layers, the first at the bottom: lines go down from queries to keys.
 
     Args:
-        what: a call that `regard.watch` has seen, an attention matrix, or several of either.
-        tokens: as of `tokenizer.convert_ids_to_tokens(ids)`. They are written under the arcs if
-            there are up to 60; otherwise positions are.
-        head: which head; by default the mean of all heads is drawn.
-        threshold: the least weight that is drawn; by default 0.05, and 0.3 if there are more than
-            60 tokens.
+        what: a watched call, an attention matrix, or several of either.
+        tokens: such as `tokenizer.convert_ids_to_tokens(ids)`. Up to 60 are written under the arcs;
+            otherwise positions are.
+        head: which head; the mean of all heads by default.
+        threshold: the smallest weight to draw; by default 0.05, and 0.3 above 60 tokens.
         top: how many of the strongest keys of each token to draw; None for all.
         batch: which sequence, if there are several.
-        ax: an Axes of matplotlib to draw in.
-        figsize: width and height of the figure in inches; by default as wide as a column, or as a
-            page if tokens need that.
+        ax: a matplotlib Axes to draw in.
+        figsize: width and height in inches; by default as wide as a column, or a page if needed.
 
     Raises:
         ImportError: matplotlib is missing.
-        ValueError: tokens don't fit the matrix, or queries look at another text than their own.
+        ValueError: tokens don't fit the matrix, or the call is cross-attention.
 
     >>> import torch, regard
     >>> x = torch.randn(1, 4, 3, 8)
@@ -116,7 +113,7 @@ def graph(
     for call in calls:
         if isinstance(call, AttentionCall) and call.kind == "cross":
             raise ValueError(
-                "a graph is drawn over one text, and this call looks at another: draw a heatmap, "
+                "a graph needs self-attention, and this call is cross-attention: draw a heatmap, "
                 "with key_tokens"
             )
     matrices = [head_or_mean(call, head, batch) for call in calls]
@@ -143,13 +140,13 @@ def graph(
 
 
 def draw_arcs(ax: Any, text: tuple[Labels, Sequence[int]], pairs: Pairs, *, own: bool) -> list[str]:
-    """Draw pairs as arcs over a text, and return what must be said of them.
+    """Draw pairs as arcs over a text, and return notes for the caption.
 
     Args:
         ax: an Axes.
-        text: what the tokens are called, and their positions.
+        text: labels and positions of the tokens.
         pairs: what to draw.
-        own: whether the figure is ours, and may be as high as we like.
+        own: whether the figure is ours, and its height is free.
     """
     room, tall = size_in_points(ax)
     line = line_of(*text, room)
@@ -161,7 +158,6 @@ def draw_arcs(ax: Any, text: tuple[Labels, Sequence[int]], pairs: Pairs, *, own:
     ahead = ~back & ~itself
     up, down = (float(reach[side].max(initial=0.0)) for side in (back, ahead))
     foot = line.height / 2 + _FOOT
-    # As high as that looks well, or as there is room.
     full = min(110.0, max(min(36.0, 2.0 * longest), 0.34 * longest))
     above, below = (_rise(each, longest) for each in (up, down))
     above = max(above, 0.12 if itself.any() or not below else 0.0)
@@ -173,7 +169,7 @@ def draw_arcs(ax: Any, text: tuple[Labels, Sequence[int]], pairs: Pairs, *, own:
     ax.set(xlim=(0.0, room), ylim=(bottom, top))
     line.write(ax)
     colours = directions(ax)
-    # The first token of a causal model can look at nobody else: a 1 that says nothing of others.
+    # In a causal model the first token attends to itself with weight 1; don't scale by that.
     share = pairs.weights / pairs.weights[~itself].max(initial=1e-30) if paired else pairs.weights
     paths = [
         arc(
@@ -182,7 +178,7 @@ def draw_arcs(ax: Any, text: tuple[Labels, Sequence[int]], pairs: Pairs, *, own:
         for a, b in zip(start[~itself], end[~itself], strict=True)
     ]
     fine = len(line.places) > LABELLED
-    # The more lines there are, the less each covers the others.
+    # More lines are more transparent.
     densest = min(0.6, max(0.15, 80 / max(1, len(paths))))
     look: dict[str, Any] = {"width": (0.2, 0.8), "opacity": (0.1, densest)} if fine else {}
     shades = [colours[0] if looks_back else colours[1] for looks_back in back[~itself]]
@@ -192,14 +188,13 @@ def draw_arcs(ax: Any, text: tuple[Labels, Sequence[int]], pairs: Pairs, *, own:
         ax.scatter(
             start[itself], np.full(itself.sum(), foot), area, color=muted(ax), lw=0, clip_on=False
         )
-    # Arcs above alone are what everybody expects.
     said = ["above: looks back"] if back.any() and ahead.any() else []
     said += ["below: looks ahead"] if ahead.any() else []
     return said + (["dots: looks at itself"] if itself.any() else [])
 
 
 def _rise(distance: float, longest: float) -> float:
-    """Return how high an arc rises, from 0 to 1: near tokens more than in proportion."""
+    """Return the height of an arc, from 0 to 1, sublinear in the distance."""
     return (distance / longest) ** 0.7
 
 

@@ -1,4 +1,4 @@
-"""All heads of a model at a glance: a small picture, or a number, for each."""
+"""All heads of a model: a small picture or a number for each."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 _PICTURE = 48
-"""The most cells along an axis of a small picture."""
+"""Largest number of cells along an axis of a small picture."""
 
 _MARGIN = 0.4
-"""What numbers and labels take beside a grid, in inches."""
+"""Margin for numbers and labels beside a grid, in inches."""
 
 
 @drawing()
@@ -54,21 +54,19 @@ def heads(
     """Draw a small picture, or a number as a colour, for each head of each layer.
 
     Args:
-        calls: what `regard.watch` has seen, or a matrix for each layer.
-        values: a name out of `regard.views.MEASURES`, or a number for each head, [calls, heads],
-            in which NaN is grey. Without it each head is a picture of its matrix. A colour is the
-            root of a weight, relative to the strongest cell of its head: the shapes of two pictures
-            can be compared, their strengths can't.
-        label: what numbers of your own are.
+        calls: watched calls, or a matrix for each layer.
+        values: a name from `regard.views.MEASURES`, or a number for each head, [calls, heads], with
+            NaN in grey. By default each head is a picture of its matrix: the square root of its
+            weights, relative to the largest cell of the head, so compare shapes, not strengths.
+        label: label of your own numbers.
         batch: which sequence, if there are several.
-        tokens: the tokens that were read; their beginning is written below.
-        figsize: width and height of the figure in inches; by default as wide as a column, or as a
-            page if there are very many heads.
+        tokens: the tokens of the text; their beginning is written below.
+        figsize: width and height in inches; by default as wide as a column, or a page if needed.
 
     Raises:
         ImportError: matplotlib is missing.
-        ValueError: there are no calls, there is no such measure, or there are more or fewer numbers
-            than heads, or tokens than were read.
+        ValueError: there are no calls, the measure is unknown, or the number of values or tokens
+            doesn't fit.
 
     >>> import torch, regard
     >>> x = torch.randn(1, 4, 5, 8)
@@ -117,7 +115,7 @@ def _cell(num_layers: int, num_heads: int, *, biggest: float) -> tuple[float, fl
 
 
 def _draw_pictures(ax: Any, matrices: list[AttentionMatrix], side: float) -> None:
-    """Draw all pictures as one image; an Axes for each would take minutes where this takes none."""
+    """Draw all pictures as one image; an Axes for each would take minutes."""
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import PowerNorm
 
@@ -151,7 +149,7 @@ def _draw_pictures(ax: Any, matrices: list[AttentionMatrix], side: float) -> Non
 
 
 def _cells(matrix: AttentionMatrix, size: int) -> int:
-    """Return how many cells a picture has. Of whole groups of rows, they take half the time."""
+    """Return the number of cells of a picture; whole groups of rows are twice as fast."""
     tokens = max(1, *matrix.shape[-2:])
     cell = -(-tokens // size)
     if cell > GROUP // 2:
@@ -160,7 +158,7 @@ def _cells(matrix: AttentionMatrix, size: int) -> int:
 
 
 def _spread(picture: NDArray[Any], size: int) -> NDArray[Any]:
-    """Return a picture with its cells repeated, so that it has size × size of them."""
+    """Return a picture with its cells repeated to size × size."""
     rows, columns = (np.arange(size) * count // size for count in picture.shape)
     return picture[rows][:, columns]
 
@@ -172,7 +170,7 @@ def _numbers(
     counts: list[int],
     batch: int | None,
 ) -> tuple[NDArray[Any], str]:
-    """Return a number for each head, [calls, heads], and what it is called."""
+    """Return a number for each head, [calls, heads], and its label."""
     if isinstance(values, str):
         check_choice("values", values, MEASURES)
         known = MEASURES[values]
@@ -191,14 +189,14 @@ def _draw_numbers(ax: Any, numbers: NDArray[Any], label: str) -> None:
     lowest = min(0.0, known.min(initial=0.0))
     colours = sequential(ax).with_extremes(bad=unknown(ax))
     image = ax.imshow(numbers, cmap=colours, vmin=lowest, vmax=highest or 1.0)
-    # A bar as long as the grid is high is too short to be read beside one or two layers.
+    # A vertical colour bar is too short beside one or two layers.
     place = "right" if len(numbers) > 3 else "bottom"
     length = {"shrink": 1.0, "aspect": 30} if place == "right" else {"aspect": 25}
     ax.figure.colorbar(image, ax=ax, label=label, location=place, **length)
 
 
 def _number(ax: Any, layers: list[str], num_heads: int, side: float) -> None:
-    """Write the numbers of layers at the left and of heads on top, as many as can be read."""
+    """Label layers at the left and heads on top, as many as fit."""
     room = 72 * side
     columns = round_places(range(num_heads), room, across=True, apart=9.0)
     rows = round_places(range(len(layers)), room, across=False, apart=9.0)
@@ -211,18 +209,18 @@ def _number(ax: Any, layers: list[str], num_heads: int, side: float) -> None:
 
 
 def _beginning(matrix: AttentionMatrix, tokens: Sequence[str] | None) -> str:
-    """Return what was read, as text in one line."""
+    """Return the beginning of the text in one line."""
     if tokens is None:
         return ""
     if len(tokens) not in matrix.shape[-2:]:
         raise ValueError(
-            f"tokens must name the {matrix.shape[-2]} queries, got {len(tokens)} tokens"
+            f"tokens must have as many tokens as queries ({matrix.shape[-2]}), got {len(tokens)}"
         )
     return drawable(" ".join("".join(readable(tokens)).split()))
 
 
 def _cut(text: str, room: float) -> str:
-    """Return as much of a text as fits in a room, in points."""
+    """Truncate a text to a width in points."""
     shown = text
     while len(shown) > 1 and width_of(f"“{shown}…”", SMALL) > room:
         shown = shown[: int(len(shown) * 0.95)]

@@ -1,4 +1,4 @@
-"""The attention matrix of a head, or of several, as a picture."""
+"""Attention matrices as heatmaps."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -33,10 +33,10 @@ class _Map(NamedTuple):
     """The picture of a head.
 
     Attributes:
-        matrix: of what, [queries, keys].
+        matrix: [queries, keys].
         cells: [cell_rows, cell_columns].
-        height: how many queries a cell has.
-        width: how many keys a cell has.
+        height: queries per cell.
+        width: keys per cell.
     """
 
     matrix: AttentionMatrix
@@ -60,26 +60,26 @@ def heatmap(
     ax: Any = None,
     figsize: tuple[float, float] | None = None,
 ) -> "matplotlib.figure.Figure":
-    """Draw the weights of a head, or of several side by side, queries downwards and keys across.
+    """Draw the weights of one or more heads, queries downwards and keys across.
 
     Args:
-        what: a call that `regard.watch` has seen, or an attention matrix.
-        tokens: as of `tokenizer.convert_ids_to_tokens(ids)`. They are written on the axes while
-            there is room for all of them; otherwise positions are.
-        key_tokens: the tokens that are looked at, if they are those of another text.
-        head: which head, or which ones; all of them by default.
+        what: a watched call, or an attention matrix.
+        tokens: such as `tokenizer.convert_ids_to_tokens(ids)`. They label the axes if they fit;
+            otherwise positions do.
+        key_tokens: the key tokens, for cross-attention.
+        head: which head or heads; all by default.
         batch: which sequence, if there are several.
-        scale: "linear", or "log" down to 1/10,000 of the strongest. Pairs of weight 0, such as
-            those that are forbidden, have the colour of the background in both.
-        pool: what a cell shows if it has several pairs, the "mean" or the "max" of their weights.
-        size: the most cells along an axis. A longer text is pooled; the colour bar says so.
-        vmax: the weight of the strongest colour; by default the strongest that is drawn.
-        ax: an Axes of matplotlib to draw a single head in.
-        figsize: width and height of the figure in inches; by default as wide as a column.
+        scale: "linear", or "log" down to 1/10,000 of the maximum. Pairs of weight 0, such as masked
+            ones, have the background colour in both.
+        pool: pooling of a cell with several pairs, "mean" or "max".
+        size: largest number of cells along an axis. Longer texts are pooled; see the colour bar.
+        vmax: the weight at the end of the colour scale; by default the largest drawn.
+        ax: a matplotlib Axes, for a single head.
+        figsize: width and height in inches; by default as wide as a column.
 
     Raises:
         ImportError: matplotlib is missing.
-        ValueError: tokens don't fit the matrix, or several heads were to be drawn in one Axes.
+        ValueError: tokens don't fit the matrix, or ax is given for several heads.
 
     >>> import torch, regard
     >>> x = torch.randn(1, 4, 5, 8)
@@ -94,13 +94,13 @@ def heatmap(
     kind = what.kind if isinstance(what, AttentionCall) else "self"
     rows, columns = row_and_column_labels(matrix, tokens, key_tokens, kind=kind)
     chosen = _chosen(matrix, head)
-    # As even as it gets: five are three and two.
+    # As even as possible: five are three and two.
     down = -(-len(chosen) // (4 if len(chosen) <= 12 else 8))
     across = -(-len(chosen) // down)
     cells = max(32, size // across) if across > 1 else size
     maps = _maps(chosen, cells, pool)
     if len(maps) > 1 and ax is not None:
-        raise ValueError(f"an Axes has room for one head, got {len(maps)}: choose one, as head=0")
+        raise ValueError(f"ax takes one head, got {len(maps)}: choose one, such as head=0")
     if len(maps) == 1:
         figure, only = one_axes(ax, COLUMN, COLUMN + 1.0, figsize)
         panels: list[Any] = [only]
@@ -131,12 +131,12 @@ def heatmap(
 
 
 def _chosen(matrix: AttentionMatrix, head: int | Sequence[int] | None) -> list[AttentionMatrix]:
-    """Return the matrices [queries, keys] of the heads that are to be drawn."""
+    """Return the matrix [queries, keys] of each head to draw."""
     if "heads" not in matrix.axes or isinstance(head, int):
         return [one_head(matrix, head if isinstance(head, int) else None)]
     heads = list(range(matrix.shape[0]) if head is None else head)
     if not heads:
-        raise ValueError("head names no head: leave it out to draw all")
+        raise ValueError("head must not be empty: leave it out to draw all")
     return [matrix[number] for number in heads]
 
 
@@ -150,7 +150,7 @@ def _maps(matrices: list[AttentionMatrix], size: int, pool: Literal["mean", "max
 def _norm(
     maps: list[_Map], scale: str, vmax: float | None
 ) -> "tuple[matplotlib.colors.Normalize, str]":
-    """Return how weights become colours, and at which ends there are others."""
+    """Return the normalisation of colours, and the ends that the colour bar extends."""
     from matplotlib.colors import LogNorm, Normalize
 
     numbers = np.concatenate([one.cells[one.cells > 0.0] for one in maps])
@@ -168,7 +168,7 @@ def _norm(
 
 
 def _draw(ax: Any, one: _Map, norm: Any, colours: Any) -> Any:
-    """Draw a head so that query i and key j stand at row i and column j, however it is pooled."""
+    """Draw a head with query i at row i and key j at column j, pooled or not."""
     from matplotlib.colors import ListedColormap
 
     num_rows, num_columns = one.matrix.shape
@@ -181,19 +181,19 @@ def _draw(ax: Any, one: _Map, norm: Any, colours: Any) -> Any:
         grey = ListedColormap([unknown(ax)])
         ax.imshow(np.where(nothing, 1.0, np.nan), cmap=grey, vmin=0.0, vmax=1.0, **where)
     ax.set(xlim=(-0.5, num_columns - 0.5), ylim=(num_rows - 0.5, -0.5))
-    # Cells are square, unless that would make a ribbon.
+    # Cells are square, unless the figure would be too narrow.
     ax.set_box_aspect(min(3.0, max(1 / 3, num_rows / max(1, num_columns))))
     ax.grid(visible=False)
     return image
 
 
 def _plain(weight: float, _: Any) -> str:
-    """Return a weight without an exponent while that can be read."""
+    """Return a weight, without an exponent unless it is tiny."""
     return f"{weight:.7f}".rstrip("0").rstrip(".") if weight >= 1e-6 else f"{weight:g}"
 
 
 def _about(one: _Map, pool: str) -> list[str]:
-    """Return what a colour means, in parts that may stand in lines of their own."""
+    """Return the label of the colour bar, in parts that can be wrapped."""
     if one.height == one.width == 1:
         return ["weight"]
     what = "mean weight of" if pool == "mean" else "largest weight of"

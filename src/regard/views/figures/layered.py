@@ -1,4 +1,4 @@
-"""Who looks at whom through the layers of a model: a row of tokens for each."""
+"""Attention through the layers of a model: a row of tokens for each layer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from regard.views.figures.ticks import round_places
 from regard.views.figures.tokens import Labels
 
 _PAD = 4.0
-"""The space between the outer rows and what is written beside them, in points."""
+"""Space between the outer rows and their labels, in points."""
 
 
 def draw_layers(
@@ -25,14 +25,14 @@ def draw_layers(
     *,
     own: bool,
 ) -> None:
-    """Draw lines down from each token after a layer to what it looked at before it.
+    """Draw lines from queries after a layer down to keys before it.
 
     Args:
         ax: an Axes.
-        text: what the tokens are called, and their positions.
+        text: labels and positions of the tokens.
         layers: the pairs of each layer, the first layer first.
-        names: what the layers are called.
-        own: whether the figure is ours, and may be as high as we like.
+        names: names of the layers.
+        own: whether the figure is ours, and its height is free.
     """
     from matplotlib.path import Path
 

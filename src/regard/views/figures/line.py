@@ -1,4 +1,4 @@
-"""A line of tokens to draw over: where each stands and how it is written, in points."""
+"""A line of tokens to draw over, in points."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from regard.views.figures.style import COLUMN, LEAST, PAGE, SMALL
 from regard.views.figures.ticks import LINE, round_places
 
 _SPACE = 5.0
-"""The least space between tokens that are written side by side."""
+"""Smallest space between tokens side by side."""
 
 _WIDEST_SPACE = 18.0
 
 _MARGIN = 0.1
-"""What a figure has beside its Axes, in inches."""
+"""Margin of a figure around its Axes, in inches."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class Line:
     """A line of tokens.
 
     Attributes:
-        places: where the middle of each token is, [tokens].
-        labels: what is written, "" for nothing.
-        size: the size of the font.
-        upright: whether tokens are turned by 90 degrees.
-        height: how high the line is.
-        is_text: whether tokens are written, and not their positions.
+        places: centre of each token, [tokens].
+        labels: the labels, "" for none.
+        size: font size.
+        upright: whether tokens are rotated by 90 degrees.
+        height: height of the line.
+        is_text: whether tokens are written, not their positions.
     """
 
     places: NDArray[Any]
@@ -42,7 +42,7 @@ class Line:
     is_text: bool
 
     def write(self, ax: Any, y: float = 0.0) -> None:
-        """Write the tokens with their middle at a height."""
+        """Write the tokens, centred at a height."""
         style: dict[str, Any] = {"size": self.size, "ha": "center", "va": "center"}
         style |= {"rotation": 90 if self.upright else 0, "parse_math": False}
         if not self.is_text:
@@ -53,12 +53,12 @@ class Line:
 
 
 def line_of(labels: list[str] | None, positions: Sequence[int], room: float) -> Line:
-    """Return a line of tokens that fits in a room, in points.
+    """Return a line of tokens that fits a width, in points.
 
     Args:
-        labels: what the tokens are called; None to write positions only.
-        positions: where the tokens stand in their text.
-        room: the width to fill.
+        labels: labels of the tokens; None to write positions only.
+        positions: positions of the tokens in their text.
+        room: the width.
     """
     count = len(positions)
     if labels is not None:
@@ -82,7 +82,7 @@ def line_of(labels: list[str] | None, positions: Sequence[int], room: float) -> 
 
 
 def width_for(labels: list[str] | None, count: int) -> float:
-    """Return how wide a figure must be for a line of tokens, in inches: a column, or a page."""
+    """Return the width of a figure for a line of tokens, in inches: a column or a page."""
     room = 72 * (COLUMN - _MARGIN)
     if labels is None or count * LINE * SMALL <= room:
         return COLUMN

@@ -1,4 +1,4 @@
-"""What layers and heads are called in figures."""
+"""Names of layers and heads in figures."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,12 +8,12 @@ from regard.matrix import AttentionMatrix
 
 
 def layer_of(what: Any) -> str:
-    """Return the number of the layer of a call, "" if it has none, as a matrix has none."""
+    """Return the layer number of a call; "" if it has none or is a matrix."""
     return what.layer if isinstance(what, AttentionCall) else ""
 
 
 def layer_names(calls: Sequence[Any]) -> list[str]:
-    """Return the numbers of layers; places in the list, where these would not tell them apart."""
+    """Return the layer numbers; indices in the list if those are not unique."""
     names = [layer_of(call) for call in calls]
     if all(names) and len(set(names)) == len(names):
         return names
@@ -21,16 +21,16 @@ def layer_names(calls: Sequence[Any]) -> list[str]:
 
 
 def head_names(matrix: AttentionMatrix) -> list[str]:
-    """Return the numbers of the heads of a matrix, as its source counts them."""
+    """Return the indices of the heads of a matrix in its source."""
     return [str(head) for head in matrix.view.heads]
 
 
 def title_of(what: Any, matrix: AttentionMatrix) -> str:
-    """Return what a figure shows of a model: "layer 5, head 3", "layer 5, mean of 12 heads".
+    """Return the title of a figure: "layer 5, head 3", "layer 5, mean of 12 heads".
 
     Args:
-        what: the call, or the matrix that was handed over.
-        matrix: what is shown of it. If it has several heads, their mean is.
+        what: the call or matrix.
+        matrix: the drawn part of it. Several heads are averaged.
     """
     heads = head_names(matrix)
     if len(heads) > 1:

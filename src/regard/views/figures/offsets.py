@@ -1,4 +1,4 @@
-"""How far heads look: their mass by the offset from query to key."""
+"""Attention by the offset from query to key."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 _FEW = len(SERIES)
-"""The most heads that are drawn as lines."""
+"""Largest number of heads drawn as lines."""
 
 
 class _Head(NamedTuple):
-    """What is drawn of a head.
+    """The offsets of a head.
 
     Attributes:
-        layer: its layer, "" if there is one only.
+        layer: its layer, "" if there is only one.
         name: its number.
         near: the share of each offset, [2 · reach + 1].
         beyond: the share of all others.
@@ -39,7 +39,6 @@ class _Head(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The head in words."""
         parts = (f"layer {self.layer}" if self.layer else "", f"head {self.name}")
         return ", ".join(part for part in parts if part)
 
@@ -54,22 +53,22 @@ def offsets(
     ax: Any = None,
     figsize: tuple[float, float] | None = None,
 ) -> "matplotlib.figure.Figure":
-    """Draw how much of its mass a head has at each offset, key − query, in the mean over queries.
+    """Draw the share of attention at each offset, key − query, averaged over queries.
 
-    One head is drawn as bars, up to six as lines, more as a picture with a row for each. What lies
-    beyond the reach is written beside them, or is the last column of the picture.
+    One head is drawn as bars, up to six as lines, more as an image with a row for each. The share
+    beyond the reach is written beside them, or is the last column of the image.
 
     Args:
-        what: a call that `regard.watch` has seen, an attention matrix, or several of either.
+        what: a watched call, an attention matrix, or several of either.
         reach: the largest offset on both sides.
-        head: which head; all of them by default.
+        head: which head; all by default.
         batch: which sequence, if there are several.
-        ax: an Axes of matplotlib to draw in.
-        figsize: width and height of the figure in inches; by default as wide as a column.
+        ax: a matplotlib Axes to draw in.
+        figsize: width and height in inches; by default as wide as a column.
 
     Raises:
         ImportError: matplotlib is missing.
-        ValueError: a call looks at another text, to which there is no distance.
+        ValueError: a call is cross-attention, which has no offsets.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 4, 8)
@@ -104,7 +103,7 @@ def offsets(
     if not many:
         ax.set(ylabel="share of the mass", xlim=(-reach - 0.7, reach + 0.7), ylim=(0.0, None))
         ax.spines[["top", "right"]].set_visible(False)
-    # Which ticks there are depends on the height, and the height on what is below: look twice.
+    # Ticks depend on the height, and the height on the labels: do it twice.
     size_in_points(ax)
     return figure
 
@@ -116,8 +115,7 @@ def _found(
     for call, layer in zip(calls, layers, strict=True):
         if isinstance(call, AttentionCall) and call.kind == "cross":
             raise ValueError(
-                "offsets are distances within one text, and this call looks at another: draw a "
-                "heatmap"
+                "offsets need self-attention, and this call is cross-attention: draw a heatmap"
             )
         matrix = one_sequence(call, batch) if head is None else one_head(call, head, batch)
         result = matrix.offsets(reach)
@@ -149,7 +147,7 @@ def _draw_lines(ax: Any, heads: list[_Head], reach: int) -> None:
         title=f"with what lies beyond ±{reach}",
         title_fontsize=SMALL,
         frameon=False,
-        # Below, where it never lies on a line.
+        # Below, where it never covers a line.
         loc="upper center",
         bbox_to_anchor=(0.5, -0.26),
         borderaxespad=0.0,
@@ -158,7 +156,7 @@ def _draw_lines(ax: Any, heads: list[_Head], reach: int) -> None:
 
 
 def _draw_picture(ax: Any, heads: list[_Head], reach: int) -> None:
-    """Draw a row for each head; after a gap, a last column has what lies beyond the reach."""
+    """Draw a row for each head; after a gap, a last column has the share beyond the reach."""
     cells = np.array([[*head.near, np.nan, head.beyond] for head in heads])
     last = reach + 2
     sides = (-reach - 0.5, last + 0.5, len(heads) - 0.5, -0.5)
@@ -168,7 +166,7 @@ def _draw_picture(ax: Any, heads: list[_Head], reach: int) -> None:
     ax.figure.colorbar(image, ax=ax, label="share of the mass", aspect=25)
     places = range(-reach, reach + 1)
     width, height = size_in_points(ax)
-    # One offset less at the right than fits, for the words beside it.
+    # One offset less at the right than fits, to leave space for the label.
     room = width / len(cells[0])
     some = [at - reach for at in round_places(places, room, across=True)]
     some = [at for at in some if at <= last - 1 - 22.0 / room]

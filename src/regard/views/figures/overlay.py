@@ -1,4 +1,4 @@
-"""What a token of a vision transformer looks at, over the picture."""
+"""Attention of a vision transformer over the image."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -29,27 +29,27 @@ def overlay(
     ax: Any = None,
     figsize: tuple[float, float] | None = None,
 ) -> "matplotlib.figure.Figure":
-    """Draw how much a token of a vision transformer looks at each patch, over the picture.
+    """Draw the weights of one query on the patches of an image, over the image.
 
-    The more weight, the less of the picture shines through.
+    Larger weights are more opaque.
 
     Args:
-        what: a call that `regard.watch` has seen, or an attention matrix.
-        image: what the model was shown: a picture of PIL, or an array or tensor [height, width, 3]
-            or [3, height, width] of numbers from 0 to 1 or of bytes.
-        token: which token looks; 0 is the one for the class, where there is one.
-        head: which head; by default the mean of all heads is drawn.
-        batch: which picture, if there are several.
-        patches: the rows and columns of patches; by default as many of each as there are.
-        first: how many tokens come before the patches; by default what is left.
-        smooth: whether weights pass into each other; otherwise each patch is a square.
-        ax: an Axes of matplotlib to draw in.
-        figsize: width and height of the figure in inches; by default as wide as a column.
+        what: a watched call, or an attention matrix.
+        image: the input of the model: a PIL image, or an array or tensor [height, width, 3] or
+            [3, height, width] of numbers from 0 to 1 or of bytes.
+        token: the query; 0 is the class token, if there is one.
+        head: which head; the mean of all heads by default.
+        batch: which image, if there are several.
+        patches: rows and columns of patches; square by default.
+        first: number of tokens before the patches; by default the rest.
+        smooth: whether to interpolate between patches.
+        ax: a matplotlib Axes to draw in.
+        figsize: width and height in inches; by default as wide as a column.
 
     Raises:
         ImportError: matplotlib is missing.
         IndexError: there is no such token.
-        ValueError: keys are no patches of the picture, or the picture is none.
+        ValueError: the keys don't fit the patches, or image is not an image.
 
     >>> import torch, regard
     >>> x = torch.randn(1, 4, 17, 8)
@@ -61,7 +61,7 @@ def overlay(
     before, rows, columns = patch_grid(matrix.shape[-1], patches, first)
     picture = as_picture(image)
     if not -matrix.shape[-2] <= token < matrix.shape[-2]:
-        raise IndexError(f"there are {matrix.shape[-2]} tokens, counted from 0, got token {token}")
+        raise IndexError(f"token must be an index of {matrix.shape[-2]} tokens, got {token}")
     weights = matrix[..., token, :]
     weights = weights if weights.dim() == 1 else weights.mean(dim=0)
     cells = weights[before:].reshape(rows, columns).cpu().numpy()
@@ -83,7 +83,7 @@ def overlay(
 
 
 def _glow() -> "matplotlib.colors.Colormap":
-    """Return colours from nothing to a red that can be seen on light and on dark pictures."""
+    """Return a colormap from transparent to a red that is visible on light and dark images."""
     from matplotlib.colors import LinearSegmentedColormap
 
     steps = [(1.0, 0.85, 0.3, 0.0), (1.0, 0.6, 0.15, 0.45), (0.86, 0.1, 0.15, 0.85)]

@@ -1,4 +1,4 @@
-"""The patches of a picture: how many rows and columns, and what comes before them."""
+"""The grid of patches of an image, and the tokens before them."""
 
 from math import isqrt
 from typing import Any
@@ -8,21 +8,21 @@ import torch
 from numpy.typing import NDArray
 
 MOST_FIRST = 8
-"""So many tokens before the patches are looked for: one for the class, registers."""
+"""Largest number of tokens before the patches: class token, registers."""
 
 
 def patch_grid(
     num_keys: int, patches: tuple[int, int] | None, first: int | None
 ) -> tuple[int, int, int]:
-    """Return how many tokens come before the patches, and the rows and columns of patches.
+    """Return the number of tokens before the patches, and the rows and columns of patches.
 
     Args:
-        num_keys: all tokens.
-        patches: rows and columns, if they are known.
-        first: how many tokens come before, if that is known.
+        num_keys: number of tokens.
+        patches: rows and columns, if known.
+        first: number of tokens before the patches, if known.
 
     Raises:
-        ValueError: they don't fit, or can't be told.
+        ValueError: they don't fit, or are ambiguous.
 
     >>> patch_grid(197, None, None), patch_grid(13, (3, 4), None)
     ((1, 14, 14), (1, 3, 4))
@@ -32,7 +32,7 @@ def patch_grid(
         left = num_keys - rows * columns
         if left < 0 or (first is not None and first != left):
             before = "" if first is None else f" and {first} tokens before them"
-            raise ValueError(f"{rows} × {columns} patches{before} are not the {num_keys} keys")
+            raise ValueError(f"{rows} × {columns} patches{before} don't fit {num_keys} keys")
         return left, rows, columns
     for count in range(MOST_FIRST + 1) if first is None else [first]:
         side = isqrt(max(0, num_keys - count))
@@ -40,20 +40,17 @@ def patch_grid(
             return count, side, side
     before = f"{first} tokens before them" if first is not None else "few tokens before them"
     raise ValueError(
-        f"{num_keys} keys are no square of patches with {before}: say how many rows and columns "
-        "there are, as patches=(12, 16)"
+        f"{num_keys} keys are no square of patches with {before}: pass rows and columns, "
+        "such as patches=(12, 16)"
     )
 
 
 def as_picture(image: Any) -> NDArray[Any]:
-    """Return a picture as numbers from 0 to 1, [height, width, 3].
+    """Return an image as numbers from 0 to 1, [height, width, 3].
 
     Args:
-        image: of PIL; or an array or tensor, [height, width, 3] or [3, height, width], of whole
-            numbers up to 255 or of numbers from 0 to 1; without colours, [height, width].
-
-    Raises:
-        ValueError: it has another shape.
+        image: a PIL image; or an array or tensor, [height, width, 3], [3, height, width] or
+            [height, width], of integers up to 255 or of numbers from 0 to 1.
     """
     if isinstance(image, torch.Tensor):
         image = image.detach().cpu().float().numpy() if image.is_floating_point() else image.cpu()

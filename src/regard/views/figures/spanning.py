@@ -1,4 +1,4 @@
-"""The maximum spanning tree of a sentence: the strongest links that join all of its words."""
+"""The maximum spanning tree of a sentence."""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _SPECIAL = re.compile(
 
 
 class Link(NamedTuple):
-    """A link of a tree: the places of two words, the first before the second, and its weight."""
+    """An edge of a tree: the indices of two words, in order, and its weight."""
 
     first: int
     second: int
@@ -24,7 +24,7 @@ class Link(NamedTuple):
 def spanning_tree(weights: Float[Tensor, "words words"]) -> list[Link]:
     """Return the maximum spanning tree of the undirected weights max(A, Aᵀ).
 
-    Pairs of weight 0 are no links, so that words may remain apart.
+    Pairs of weight 0 are no edges, so the tree may be a forest.
 
     Raises:
         ImportError: networkx is missing.
@@ -48,7 +48,7 @@ def spanning_tree(weights: Float[Tensor, "words words"]) -> list[Link]:
 
 
 def is_special(token: str) -> bool:
-    """Return whether a token is no word of a text: "[CLS]", "</s>", "<|endoftext|>".
+    """Return whether a token is special: "[CLS]", "</s>", "<|endoftext|>".
 
     >>> [is_special(token) for token in ("[SEP]", "<s>", "<|im_start|>", "[MASK]", "<script>")]
     [True, True, True, False, False]
@@ -59,14 +59,11 @@ def is_special(token: str) -> bool:
 def between_words(
     weights: Float[Tensor, "tokens tokens"], words: Sequence[int | None]
 ) -> Float[Tensor, "words words"]:
-    """Return how much words look at words, from how much their tokens do.
-
-    What a word gets is the sum of what its tokens get; what it gives is the mean over its tokens.
+    """Return the weights between words: summed over the tokens of a key, averaged over a query.
 
     Args:
         weights: [tokens, tokens].
-        words: the number of the word that each token belongs to, as of `encoding.word_ids()`; None
-            for tokens that are in no word, which are left out.
+        words: the word of each token, such as `encoding.word_ids()`; tokens with None are left out.
     """
     numbers = list(dict.fromkeys(word for word in words if word is not None))
     member = torch.tensor([[word == number for word in words] for number in numbers])

@@ -17,7 +17,7 @@ _ROW = 0.17
 """The height of a row, in inches."""
 
 _SMALLER = 5.5
-"""The size of the numbers beside the bars, in points."""
+"""Font size of the numbers beside the bars."""
 
 
 @drawing()
@@ -34,7 +34,7 @@ def steps(
     check_positive(top=top)
     places = explanation.strongest(top)
     if not places:
-        raise ValueError("there is nothing to draw: the token may look at no other")
+        raise ValueError("there is nothing to draw: the query has no allowed keys")
     numbers_of = {
         "query · key": explanation.scores,
         f"× {explanation.scale:.3f}": explanation.scaled,
@@ -53,7 +53,7 @@ def steps(
     drawn.suptitle(f"Where “{drawable(label(explanation.asking))}” looks")
     if explanation.output is not None:
         drawn.supxlabel(f"Σ weight · value = {vector(explanation.output)}")
-    # Labels and titles have their room now, and bars get what they leave.
+    # Bars get the space that labels and titles leave.
     for panel, numbers in zip(panels, numbers_of.values(), strict=True):
         is_last = panel is panels[-1]
         _bars(panel, [numbers[place].item() for place in places], "C0" if is_last else "C7")
@@ -74,7 +74,7 @@ def _bars(panel: Any, numbers: Sequence[float], colour: str) -> None:
 
 
 def _shown(number: float) -> str:
-    """Return a number in a few figures, fewer after the point where there are more before it."""
+    """Return a number with a few significant digits."""
     if abs(number) >= 1e4:
         return f"{number:.3g}"
     before = len(str(int(abs(number))))

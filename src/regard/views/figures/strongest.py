@@ -1,4 +1,4 @@
-"""The pairs of a matrix that a graph shows: the strongest, found without writing it down."""
+"""The strongest pairs of a matrix, found without materialising it."""
 
 from typing import Any, NamedTuple
 
@@ -15,10 +15,10 @@ class Pairs(NamedTuple):
     """Pairs of a matrix, the strongest first.
 
     Attributes:
-        queries: the places of their queries among the keys of the matrix, [pairs].
-        keys: the places of their keys, [pairs].
+        queries: index of each query among the keys of the matrix, [pairs].
+        keys: index of each key, [pairs].
         weights: [pairs].
-        total: how many there are, also those that were left out.
+        total: number of pairs, including those left out.
     """
 
     queries: NDArray[Any]
@@ -30,16 +30,16 @@ class Pairs(NamedTuple):
 def strongest_pairs(
     matrix: AttentionMatrix, *, threshold: float, top: int | None, most: int
 ) -> Pairs:
-    """Return the pairs whose weight reaches a threshold, and is among the strongest of its query.
+    """Return the pairs above a threshold that are among the strongest of their query.
 
     Args:
-        matrix: of one head, [queries, keys], or of several, of which the mean is taken.
-        threshold: the least weight, above 0.
-        top: how many of a query to take; all by default.
-        most: how many to return, the strongest of all.
+        matrix: of one head, [queries, keys], or of several, which are averaged.
+        threshold: the smallest weight, above 0.
+        top: largest number of pairs per query; all by default.
+        most: largest number of pairs in all.
 
     Raises:
-        ValueError: the queries don't stand among the keys, or the threshold is not above 0.
+        ValueError: a query is not among the keys, or the threshold is not above 0.
     """
     if not threshold > 0.0:
         raise ValueError(f"threshold must be above 0, got {threshold}")
@@ -65,7 +65,7 @@ def strongest_pairs(
 def _of_mean(
     matrix: AttentionMatrix, threshold: float, top: int | None, most: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
-    """Return rows, columns and weights of the strongest pairs of a mean, and how many there are."""
+    """Return rows, columns and weights of the strongest pairs of a mean, and their total."""
     num_keys = matrix.shape[-1]
     parts: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
     total = 0
@@ -84,14 +84,14 @@ def _of_mean(
 
 
 def _standing(matrix: AttentionMatrix) -> NDArray[Any]:
-    """Return the place of each query among the keys."""
+    """Return the index of each query among the keys."""
     view = matrix.view
     keys = as_tensor(view.keys).numpy()
     positions = view.source.positions(view.queries).cpu().numpy()
     found = np.searchsorted(keys, positions)
     if (found == len(keys)).any() or (keys[found] != positions).any():
         raise ValueError(
-            "a graph is drawn over one text, and some of these queries don't stand among the keys: "
-            "take the same part of both, as matrix[0, 3, 64:128, 64:128], or draw a heatmap"
+            "a graph needs queries that are among the keys: take the same slice of both, such as "
+            "matrix[0, 3, 64:128, 64:128], or draw a heatmap"
         )
     return found

@@ -1,12 +1,11 @@
-"""How figures look: their sizes and fonts, without a setting that stays changed.
+"""Sizes and fonts of figures.
 
-A figure that is not given an Axes is as wide as a column of a paper and stands for itself: pyplot
-doesn't know of it, so nothing has to be closed, and a notebook shows it once, as the value of a
-cell. To have a figure of pyplot, with `plt.show()`, hand over one of its Axes as `ax`.
+Without `ax`, a figure is as wide as a column and is not registered with pyplot: nothing has to be
+closed, and a notebook shows it once, as the value of a cell. For `plt.show()`, pass an Axes of
+pyplot as `ax`.
 
-Text and background have the colours of matplotlib's settings, so that styles such as
-"dark_background" hold. Sizes are ours while a figure is drawn. Text is never read as TeX: tokens
-have dollar signs.
+Text and background follow matplotlib's settings, such as the style "dark_background"; sizes are set
+while a figure is drawn, then restored. Text is never parsed as TeX: tokens have dollar signs.
 """
 
 from collections.abc import Generator
@@ -28,16 +27,16 @@ PAGE = 7.0
 """The width of a page of two columns, in inches."""
 
 TALLEST = 8.6
-"""What fits on a page with its caption, in inches."""
+"""Largest height on a page with a caption, in inches."""
 
 DPI = 200
-"""Dots per inch of our figures, and of the pictures in their PDF and SVG files."""
+"""Dots per inch of figures, and of images in their PDF and SVG files."""
 
 SMALL = 7.0
-"""The size of tokens and ticks, in points."""
+"""Font size of tokens and ticks, in points."""
 
 LEAST = 5.0
-"""The smallest size of anything that is to be read, in points."""
+"""Smallest font size, in points."""
 
 _SETTINGS: dict[str, Any] = {
     "font.size": 8.0,
@@ -63,7 +62,7 @@ _SETTINGS: dict[str, Any] = {
 
 @contextmanager
 def drawing() -> Generator[None]:
-    """Draw with our sizes, and leave matplotlib as it was.
+    """Draw with our sizes, then restore matplotlib's settings.
 
     Raises:
         ImportError: matplotlib is missing.
@@ -85,14 +84,14 @@ def new_figure(
     Args:
         width: in inches.
         height: in inches.
-        figsize: both, if the user has chosen them.
+        figsize: both, if given by the user.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=figsize or (width, height), dpi=DPI, layout="compressed")
     FigureCanvasAgg(figure)
-    # Notebooks ask for it. They know pyplot's figures without, but not figures that are its own.
+    # Notebooks call it for figures that are not pyplot's.
     setattr(figure, "_repr_png_", partial(_as_png, figure))  # noqa: B010
     return figure
 
@@ -103,20 +102,18 @@ def one_axes(
     """Return the Axes to draw in and its figure: the user's, or new ones.
 
     Raises:
-        ValueError: figsize was given for a figure that is there already.
+        ValueError: both ax and figsize are given.
     """
     if ax is None:
         figure = new_figure(width, height, figsize)
         return figure, figure.add_subplot()
     if figsize is not None:
-        raise ValueError(
-            "figsize is the size of a new figure, and ax belongs to one: leave one out"
-        )
+        raise ValueError("ax and figsize can't both be given: ax belongs to a figure already")
     return ax.figure.figure, ax
 
 
 def size_in_points(ax: Any) -> tuple[float, float]:
-    """Return width and height of an Axes as it will be drawn, in points."""
+    """Return the final width and height of an Axes, in points."""
     figure = ax.figure.figure
     _lay_out(figure)
     ax.apply_aspect()
@@ -125,18 +122,18 @@ def size_in_points(ax: Any) -> tuple[float, float]:
 
 
 def set_height(ax: Any, height: float) -> None:
-    """Make a figure as high as its only Axes must be, in points."""
+    """Set the height of a figure so that its only Axes has a height in points."""
     figure = ax.figure.figure
     more = height - size_in_points(ax)[1]
     figure.set_figheight(figure.get_figheight() + more / 72)
 
 
 def fit_height(figure: "matplotlib.figure.Figure", *, padding: float = 0.04) -> None:
-    """Cut off what a figure has too much in height, its width being what it is.
+    """Trim the height of a figure to its content.
 
     Args:
-        figure: whose layout says how large its parts are.
-        padding: what to leave above and below, in inches.
+        figure: the figure.
+        padding: space above and below, in inches.
     """
     for _ in range(2):
         _lay_out(figure)
@@ -145,7 +142,7 @@ def fit_height(figure: "matplotlib.figure.Figure", *, padding: float = 0.04) -> 
 
 
 def _lay_out(figure: "matplotlib.figure.Figure") -> None:
-    """Give all parts of a figure their place; a third of the work of drawing it."""
+    """Compute the layout of a figure; a third of the work of drawing it."""
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)

@@ -1,4 +1,4 @@
-"""Ticks that can be read: a label for each token while they fit, round positions otherwise."""
+"""Tick labels: tokens if they fit, round positions otherwise."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from regard.views.figures.style import LEAST, SMALL, size_in_points
 from regard.views.figures.tokens import Labels
 
 LINE = 1.22
-"""How far apart lines of text must be at least, in sizes of the font."""
+"""Smallest distance between lines of text, in font sizes."""
 
 
 @dataclass(frozen=True)
 class Ticks:
-    """What is to be written on the same axis of some Axes.
+    """The tick labels of one axis of some Axes.
 
     Attributes:
-        panels: Axes of one size, at least one, on which row or column i stands at i.
+        panels: Axes of one size, at least one, with row or column i at i.
         axis: which of their axes.
-        labels: what rows or columns are called, if they have names.
+        labels: labels of rows or columns, if any.
         places: their positions in the text.
     """
 
@@ -30,11 +30,11 @@ class Ticks:
     places: Sequence[int]
 
     def room(self, size: tuple[float, float]) -> float:
-        """Return how far apart two labels are on an Axes of a size, in points."""
+        """Return the distance between two labels on an Axes of a size, in points."""
         return size[self.axis == "y"] / max(1, len(self.places))
 
     def put(self, size: float, room: float) -> None:
-        """Write the labels at a size; round positions, if there are none or they are too small."""
+        """Write the labels at a font size; round positions if there are none or it is too small."""
         if self.labels is None or size < LEAST:
             at = round_places(self.places, room, across=self.axis == "x")
             self._put(at, [f"{self.places[i]:,}" for i in at], SMALL, rotation=0)
@@ -53,9 +53,9 @@ class Ticks:
 
 
 def tick(rows: Ticks, columns: Ticks) -> tuple[float, float]:
-    """Label the rows and the columns of some Axes with what fits.
+    """Label the rows and columns of some Axes with as much as fits.
 
-    Labels take room from their Axes, so that smaller ones may be needed once they are there.
+    Labels shrink their Axes, so smaller ones may be needed afterwards.
 
     Returns:
         Width and height of an Axes with its labels, in points.
@@ -77,13 +77,13 @@ def tick(rows: Ticks, columns: Ticks) -> tuple[float, float]:
 def round_places(
     places: Sequence[int], room: float, *, across: bool, apart: float = 14.0
 ) -> list[int]:
-    """Return which rows or columns have round positions, as many as can be labelled.
+    """Return the rows or columns with round positions, as many as can be labelled.
 
     Args:
         places: the position of each row or column.
-        room: how far apart they are, in points.
-        across: whether their labels stand side by side.
-        apart: how far apart labels must be at least, in points.
+        room: distance between them, in points.
+        across: whether labels are side by side.
+        apart: smallest distance between labels, in points.
     """
     if not places:
         return []
@@ -94,7 +94,7 @@ def round_places(
     together = all(place == places[0] + i for i, place in enumerate(places))
     first = places[0] if together else 0
     found = [i for i in range(len(places)) if (i + first) % every == 0] or [0]
-    # Nothing round but the first: the last says at least how many there are.
+    # Only the first is round: label the last too.
     if found == [0] and room * (len(places) - 1) >= max(apart, 1.2 * widest):
         found.append(len(places) - 1)
     return found

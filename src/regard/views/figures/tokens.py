@@ -1,4 +1,4 @@
-"""Which token stands at each row and at each column of a matrix."""
+"""Labels of the rows and columns of a matrix."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -12,7 +12,7 @@ from regard.matrix.index import as_tensor
 from regard.views.figures.fonts import drawable
 
 Labels = list[str] | None
-"""A label for each token, or None where there are only positions."""
+"""A label for each token, or None to show positions."""
 
 
 def labels_of(tokens: Sequence[str]) -> list[str]:
@@ -32,16 +32,16 @@ def row_and_column_labels(
     *,
     kind: Kind = "self",
 ) -> tuple[Labels, Labels]:
-    """Return what the rows and the columns of a matrix are called.
+    """Return the labels of the rows and columns of a matrix.
 
     Args:
         matrix: with or without further axes.
-        tokens: those of the matrix, or of the whole text of which the matrix is a part.
-        key_tokens: the same for its columns, if it looks at another text.
-        kind: "cross" if it does.
+        tokens: those of the matrix, or of the whole text if the matrix is a slice.
+        key_tokens: the same for its columns, for cross-attention.
+        kind: "self" or "cross".
 
     Raises:
-        ValueError: there are more or fewer tokens than rows or columns.
+        ValueError: the number of tokens doesn't fit.
     """
     view = matrix.view
     rows, columns = as_tensor(view.queries), as_tensor(view.keys)
@@ -66,8 +66,8 @@ def _of_one_text(matrix: AttentionMatrix, labels: list[str]) -> tuple[Labels, La
         found = _picked("keys", labels, columns.tolist(), view.source.shape[3], "tokens")
         return found, found
     raise ValueError(
-        f"tokens must name all {view.source.shape[3]} keys of the text, got {len(labels)}; "
-        "where queries look at another text, name its tokens with key_tokens"
+        f"tokens must have as many tokens as keys ({view.source.shape[3]}), got {len(labels)}; "
+        "for cross-attention, pass the tokens of the keys as key_tokens"
     )
 
 
@@ -76,4 +76,6 @@ def _picked(axis: str, labels: Labels, places: list[int], size: int, name: str) 
         return labels
     if len(labels) == size:
         return [labels[place] for place in places]
-    raise ValueError(f"{name} must name the {len(places)} {axis}, got {len(labels)} tokens")
+    raise ValueError(
+        f"{name} must have as many tokens as {axis} ({len(places)}), got {len(labels)}"
+    )

@@ -1,4 +1,4 @@
-"""A sentence as a tree: the strongest links that join all of its words."""
+"""The maximum spanning tree of a head over a sentence."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 LONGEST = 100
-"""The most tokens of a sentence."""
+"""Largest number of tokens."""
 
 _NUMBER = 5.5
-"""The size of the weights, in points."""
+"""Font size of the weights, in points."""
 
 _LEVEL = 10.0
-"""How far apart the levels of brackets are, in points."""
+"""Distance between levels of brackets, in points."""
 
 _FOOT = 3.0
 
@@ -48,25 +48,22 @@ def tree(
 ) -> "matplotlib.figure.Figure":
     """Draw the maximum spanning tree of a head over a sentence.
 
-    A link of two tokens weighs as much as the stronger of the two looks at the other: the tree is
-    that of max(A, Aᵀ). Of all trees that join all tokens, it is the one whose weights sum up to
-    most. It has no root and its links have no direction.
+    The tree is that of the undirected weights max(A, Aᵀ). It has no root.
 
     Args:
-        what: a call that `regard.watch` has seen, or an attention matrix.
-        tokens: as of `tokenizer.convert_ids_to_tokens(ids)`.
-        head: which head; by default the tree is that of the mean of all heads.
+        what: a watched call, or an attention matrix.
+        tokens: such as `tokenizer.convert_ids_to_tokens(ids)`.
+        head: which head; the mean of all heads by default.
         batch: which sequence, if there are several.
-        words: the word that each token belongs to, as of `encoding.word_ids()`, to have a tree of
-            words: weights to the tokens of a word are summed up, weights from them averaged.
-        special: whether to keep tokens such as `[CLS]` and `</s>`, which draw much of the weight.
-        ax: an Axes of matplotlib to draw in.
-        figsize: width and height of the figure in inches; by default as wide as a column, or as a
-            page if tokens need that.
+        words: the word of each token, such as `encoding.word_ids()`, for a tree of words: weights
+            are summed over the tokens of a key and averaged over those of a query.
+        special: whether to keep special tokens such as `[CLS]`, which get much of the weight.
+        ax: a matplotlib Axes to draw in.
+        figsize: width and height in inches; by default as wide as a column, or a page if needed.
 
     Raises:
         ImportError: matplotlib or networkx is missing.
-        ValueError: there are more or fewer tokens than rows or columns, or more than 100.
+        ValueError: the number of tokens doesn't fit, or is above 100.
 
     >>> import torch, regard
     >>> weights = torch.tensor([[0.1, 0.9, 0.0], [0.2, 0.3, 0.5], [0.4, 0.0, 0.6]])
@@ -108,16 +105,16 @@ def _check(
     queries, keys = matrix.shape[-2:]
     if queries != keys:
         raise ValueError(
-            f"a tree is drawn over one text, and {queries} queries look at {keys} keys: draw a "
+            f"a tree needs as many queries as keys, got {queries} and {keys}: draw a "
             "heatmap, with key_tokens"
         )
     if len(tokens) != keys:
-        raise ValueError(f"tokens must name the {keys} keys, got {len(tokens)} tokens")
+        raise ValueError(f"tokens must have as many tokens as keys ({keys}), got {len(tokens)}")
     if words is not None and len(words) != keys:
-        raise ValueError(f"words must have a number for each of {keys} tokens, got {len(words)}")
+        raise ValueError(f"words must have one entry per token ({keys}), got {len(words)}")
     if keys > LONGEST:
         raise ValueError(
-            f"a tree is drawn over up to {LONGEST} tokens, got {keys}: take a sentence, such as "
+            f"a tree shows up to {LONGEST} tokens, got {keys}: take a slice, such as "
             "matrix[0, 3, :40, :40], or draw a graph"
         )
 
@@ -136,7 +133,7 @@ def _draw(ax: Any, labels: list[str], links: list[Link], *, own: bool) -> None:
     ax.set(xlim=(0.0, room), ylim=(-line.height / 2, foot + (highest + 0.6) * step))
     line.write(ax)
     colour = directions(ax)[0]
-    # Links to the left and to the right of a token stand apart.
+    # Links to the left and to the right of a token are apart.
     beside = min(1.6, 0.16 * room / max(1, len(labels)))
     ends = [(line.places[one.first] + beside, line.places[one.second] - beside) for one in links]
     paths = [bracket(a, b, foot, step * up) for (a, b), up in zip(ends, levels, strict=True)]
@@ -152,7 +149,7 @@ def _draw(ax: Any, labels: list[str], links: list[Link], *, own: bool) -> None:
 
 
 def _levels(links: list[Link], places: NDArray[Any]) -> list[int]:
-    """Return on which level each link runs, so that neither lines nor numbers lie on each other."""
+    """Return the level of each link, such that lines and numbers don't overlap."""
     room = width_of("0.00", _NUMBER) + 3.0
     levels = [0] * len(links)
     sides: list[list[tuple[float, float]]] = []

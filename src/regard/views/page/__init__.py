@@ -1,4 +1,4 @@
-"""A page to explore the attention of a model in a browser, as one file."""
+"""An interactive page of a model's attention, as one HTML file."""
 
 from regard.views.page.document import Page
 from regard.views.page.page import page

@@ -1,4 +1,4 @@
-"""Reading back what a page holds, so that it shows what was computed or is not made at all."""
+"""Verification of a page: decode its data and compare it with the matrices."""
 
 import base64
 import zlib
@@ -18,7 +18,7 @@ from regard.views.page.encoding import FIRST_KEYS, in_steps
 from regard.views.page.strongest import Strongest
 
 _MOST = 1.001
-"""The largest weight: the log-sum-exp of a kernel in half precision is good to about 1e-4."""
+"""Largest weight: the log-sum-exp of a half-precision kernel is accurate to about 1e-4."""
 
 
 def check_edges(
@@ -30,18 +30,18 @@ def check_edges(
     floor: float,
     weight_bits: int,
 ) -> None:
-    """Read the edges of some heads as a browser does, and compare them with what was meant.
+    """Decode the edges of some heads as a browser does, and compare them.
 
     Args:
-        blob: the edges as they are in the page.
+        blob: the edges as stored in the page.
         meant: the strongest keys of these heads.
-        layer: what they are of, or another layer with the same queries and keys.
-        title: what to call it in messages.
-        floor: the smallest weight that is written down.
+        layer: their layer, or another one with the same queries and keys.
+        title: its name in messages.
+        floor: the smallest stored weight.
         weight_bits: 8 or 16 bits for a weight.
 
     Raises:
-        RuntimeError: the edges are others.
+        RuntimeError: the edges differ.
         ValueError: a weight is above 1.
     """
     data = np.frombuffer(zlib.decompress(base64.b64decode(blob)), dtype=np.uint8)
@@ -54,8 +54,8 @@ def check_edges(
     for number, (keys, weights) in enumerate(heads):
         if float(weights.max(initial=0.0)) > _MOST:
             raise ValueError(
-                f"a page shows weights from 0 to 1, and {title} has one of {weights.max():.4g}: "
-                "weights that dropout has scaled up are no shares"
+                f"weights must be from 0 to 1, and {title} has one of {weights.max():.4g}: "
+                "watch the model without dropout, which scales weights up"
             )
         if len(keys) != num_queries:
             _fail(title, f"has {len(keys)} rows of weights for {num_queries} tokens")
@@ -68,7 +68,7 @@ def check_edges(
         if not np.array_equal(found, keys.T[there.T]):
             _fail(title, f"looks at other keys in section {number} than were found")
         gap = np.abs(steps - in_steps(weights.T[there.T], weight_bits))
-        # Half a step is the rounding; what is less than that is one step, and not 0.
+        # Rounding is half a step; smaller weights are stored as one step, not 0.
         if not ((steps > 0) & (gap <= np.where(steps == 1, 1.0, 0.5))).all():
             _fail(title, f"has other weights in section {number} than were found")
     if len(data):
@@ -78,11 +78,11 @@ def check_edges(
 def _section(
     data: NDArray[np.uint8], num_queries: int, weight_bits: int, title: str
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.uint8]]:
-    """Read a section as `web/README.md` describes it.
+    """Decode a section as described in `web/README.md`.
 
     Returns:
-        How many keys each query has; the keys and the weights, in steps, in the order of the page:
-        by rank, and within a rank by query; and the data behind the section.
+        The number of keys of each query; the keys and the quantised weights, by rank and then by
+        query; and the data after the section.
     """
     counts, planes = data[:num_queries].astype(np.int64), 2 + weight_bits // 8
     total = int(counts.sum())
@@ -99,9 +99,9 @@ def _section(
 
 
 def check_maps(blob: str, meant: bytes) -> None:
-    """Read the small maps as a browser does, and compare them with what was meant."""
+    """Decode the small maps as a browser does, and compare them."""
     if zlib.decompress(base64.b64decode(blob)) != meant:
-        _fail("the small maps", "are others than were drawn")
+        _fail("the small maps", "differ from those computed")
 
 
 def check_weights(
@@ -110,16 +110,16 @@ def check_weights(
     average: Strongest,
     titles: Sequence[str],
 ) -> None:
-    """Compare the strongest keys of some queries with whole rows of the matrices.
+    """Compare the strongest keys of some queries with recomputed rows of the matrices.
 
     Args:
         matrices: [heads, queries, keys] or [queries, keys] each.
         found: the strongest keys in the heads of each, and in their mean.
         average: the strongest keys in the mean over all matrices.
-        titles: what to call them in messages.
+        titles: their names in messages.
 
     Raises:
-        RuntimeError: the strongest keys are others.
+        RuntimeError: the strongest keys differ.
     """
     num_queries = matrices[0].shape[-2]
     places = sorted({0, num_queries // 2, num_queries - 1} & set(range(num_queries)))
@@ -146,13 +146,13 @@ def _compare(
     largest = rows.topk(min(keys.shape[2], rows.shape[2]), dim=2).values
     largest = pad(largest, (0, keys.shape[2] - largest.shape[2]))
     for expected in (there, largest):
-        # Sums of few and of many rows are rounded otherwise, and a row that is NaN is not shown.
+        # Rounding depends on the number of rows, and rows with NaN are not shown.
         if not torch.allclose(weights, expected, rtol=1e-3, atol=1e-5, equal_nan=True):
             _fail(title, "has other weights than its matrix")
 
 
 def _fail(title: str, fault: str) -> NoReturn:
     raise RuntimeError(
-        f"the page would show something else than was computed: {title} {fault}. This is a fault "
-        "of Regard; please report it with the code that led here"
+        f"the page differs from the matrices: {title} {fault}. This is a bug in Regard; please "
+        "report it with the code that led here"
     )

@@ -1,4 +1,4 @@
-"""A page as HTML: one file, with nothing in it that comes from elsewhere."""
+"""A page as self-contained HTML."""
 
 import html
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ _LARGEST_IN_NOTEBOOK = 20_000_000
 
 
 class Page:
-    """A page to save, or to look at in a notebook.
+    """A page to save, or to display in a notebook.
 
     Args:
-        html: the whole page.
-        summary: what is on it, in a few words.
+        html: the HTML.
+        summary: a short summary.
         title: its title.
     """
 
@@ -38,7 +38,7 @@ class Page:
                 f"<p>{html.escape(repr(self))} is too large for a notebook: save it with "
                 "<code>page.save(&quot;it.html&quot;)</code> and open it in a browser.</p>"
             )
-        # A frame of its own: two pages in a notebook don't know of each other.
+        # In a frame, so that two pages in a notebook don't interfere.
         return (
             f'<iframe title="{html.escape(self.title)}" sandbox="allow-scripts allow-downloads" '
             'style="width: 100%; height: 680px; border: 0" '
@@ -50,8 +50,8 @@ def document(facts: Mapping[str, Any], blobs: Mapping[str, str]) -> Page:
     """Return a page.
 
     Args:
-        facts: what is on it; see `web/README.md`.
-        blobs: edges and maps, packed, by name.
+        facts: its data; see `web/README.md`.
+        blobs: edges and maps, compressed, by name.
     """
     title = str(facts["title"])
     sorry = "This page shows attention with the help of JavaScript."

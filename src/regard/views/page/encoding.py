@@ -1,4 +1,4 @@
-"""Edges and maps as few bytes, in the form that the page reads; see `web/README.md`."""
+"""Compact encoding of edges and maps; see `web/README.md`."""
 
 import base64
 import zlib
@@ -10,18 +10,18 @@ from torch import Tensor
 from regard.views.page.strongest import Strongest
 
 MOST_TOKENS = 32_000
-"""The longest text whose keys have codes of 16 bits."""
+"""Longest text whose keys fit 16-bit codes."""
 
 FIRST_KEYS = 4
-"""So many keys at the beginning have codes of their own: heads look at them from everywhere."""
+"""Number of initial keys with their own codes: many heads attend to them from everywhere."""
 
 
 def edges(strongest: Sequence[Strongest], *, floor: float, weight_bits: int) -> bytes:
-    """Return the edges of some heads, one head after the other.
+    """Encode the edges of some heads.
 
     Args:
-        strongest: the strongest keys.
-        floor: the smallest weight that is written down.
+        strongest: the strongest keys of each head.
+        floor: the smallest stored weight.
         weight_bits: 8 or 16 bits for a weight.
     """
     return b"".join(
@@ -37,14 +37,13 @@ def _section(
     floor: float,
     weight_bits: int,
 ) -> bytes:
-    """Return the edges of a head, all strongest ones first: neighbours are alike, and pack well."""
+    """Encode the edges of a head, all strongest ones first, which compresses well."""
     there = (keys >= 0) & (weights >= floor)
-    # NaN is no weight.
     counts = there.sum(axis=1).astype(np.uint8)
     back = np.arange(len(keys))[:, None] - keys
     zigzag = np.where(back >= 0, 2 * back, -2 * back - 1)
     codes = np.where(keys < FIRST_KEYS, 0xFFFF - keys, zigzag).T[there.T]
-    # What is there is not 0, and is not written as 0.
+    # A positive weight is never stored as 0.
     steps = np.maximum(1, np.rint(in_steps(weights.T[there.T], weight_bits))).astype(np.uint16)
     written = [steps] if weight_bits == 8 else [steps & 0xFF, steps >> 8]
     planes = [counts, codes & 0xFF, codes >> 8, *written]
@@ -54,13 +53,13 @@ def _section(
 def in_steps(
     weights: "np.ndarray[tuple[int], np.dtype[np.float32]]", weight_bits: int
 ) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
-    """Return weights in the steps in which they are written, not rounded yet."""
+    """Return weights in quantisation steps, not yet rounded."""
     shares = np.clip(weights.astype(np.float64), 0.0, 1.0)
     return 255 * np.sqrt(shares) if weight_bits == 8 else 65535 * shares
 
 
 def maps(found: Sequence[Tensor]) -> bytes:
-    """Return the maps of all layers: their heads, then their mean, each as bright as it can be.
+    """Encode the maps of all layers: their heads, then their mean, each normalised.
 
     Args:
         found: the maps of each layer, [heads, rows, columns].
@@ -75,5 +74,5 @@ def maps(found: Sequence[Tensor]) -> bytes:
 
 
 def packed(data: bytes) -> str:
-    """Return bytes as text that a page can hold."""
+    """Compress bytes and encode them as text."""
     return base64.b64encode(zlib.compress(data, 9)).decode("ascii")

@@ -1,4 +1,4 @@
-"""`page`: the attention of a model over a text, as one file to explore in a browser."""
+"""`page`: an interactive HTML file of a model's attention over a text."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,6 +8,7 @@ from typing import Any
 
 from regard.calls.call import AttentionCall
 from regard.calls.choose import listed, one_sequence
+from regard.calls.first_look import first_look
 from regard.calls.measures import MEASURES
 from regard.calls.texts import Layer, TextPart, layers_of, texts_of
 from regard.errors import check_positive
@@ -22,7 +23,7 @@ from regard.views.page.strongest import LayerContent, Strongest, heads_of, means
 _FLOORS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 _MAP_SIZE = 64
 _EXACT_TOKENS = 512
-"""Up to this length weights are written down with 16 bits, beyond it with 8."""
+"""Weights have 16 bits up to this length, 8 beyond."""
 
 
 def page(
@@ -38,43 +39,39 @@ def page(
     explanation: Explanation | None = None,
     progress: bool | None = None,
 ) -> Page:
-    """Make a page on which the attention of a model can be explored, as one file.
+    """Make an interactive page of a model's attention, as one HTML file.
 
         with regard.watch(model) as seen:
             model(**inputs)
         regard.page(seen, tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])).save("it.html")
 
-    Point at a token to see where it looks, and who looks at it, in every head, or in the mean over
-    the heads of a layer or over all. The page needs no network and nothing but itself. It holds the
-    strongest keys of each query and a small map of each head, not the whole matrices: so it stays
-    small for thousands of tokens. In a notebook it shows itself.
+    Point at a token to see its strongest keys and queries in every head, and in means over heads
+    and layers. The page is self-contained. It holds the strongest keys of each query and a small
+    map of each head, so it stays small for thousands of tokens. A notebook displays it.
 
-    Of a part of a matrix, such as `A[0, 3, :4, 4:]`, the page has these queries, keys and heads,
-    with the positions and numbers that they have in the whole.
+    A slice such as `A[0, 3, :4, 4:]` keeps its positions and head numbers.
 
-    Before it is returned, it is read as a browser would read it, and compared with the matrices.
+    Before it is returned, the page is decoded and compared with the matrices.
 
     Args:
-        calls: what `regard.watch` has seen, some of it, one call; or matrices, all with the same
-            queries and keys.
-        tokens: the tokens of the text, as their tokenizer has them; of an encoder–decoder model
-            those of the decoder. Of a part of a matrix, those of the whole text or of the part.
-        source: of an encoder–decoder model the tokens of the encoder. Where a matrix is given, and
-            no call, its queries are named by tokens and its keys by source.
+        calls: watched calls, or matrices, all with the same queries and keys.
+        tokens: the tokens of the text, from its tokenizer; for an encoder–decoder those of the
+            decoder; for a slice those of the whole text or of the slice.
+        source: the tokens of the encoder of an encoder–decoder, or of the keys of a matrix.
         batch: which sequence, if there are several.
         title: the title of the page.
         about: a line below the title.
         keep: how many of the strongest keys of each query are kept.
-        limit: the largest size of the file in bytes, more or less. Beyond it, the weakest edges
-            are left out; the page says which.
-        explanation: the steps for one token, to be shown below; see `regard.views.explain`.
-        progress: whether to show a progress bar; by default as `AttentionMatrix.summarize` does.
+        limit: approximate largest size of the file in bytes. Beyond it, the weakest edges are left
+            out, and the page says so.
+        explanation: the steps for one query, shown below; see `regard.views.explain`.
+        progress: whether to show a progress bar; by default as in `AttentionMatrix.summarize`.
 
     Raises:
-        TypeError: tokens are no list of strings.
-        ValueError: the tokens are more or fewer than queries or keys, or there are several
-            sequences and none was chosen, or weights are above 1.
-        RuntimeError: what was written down is not what was computed.
+        TypeError: tokens is not a list of strings.
+        ValueError: the number of tokens doesn't fit, there are several sequences and `batch` is
+            None, or weights are above 1.
+        RuntimeError: the page differs from the matrices.
 
     >>> import torch, regard
     >>> x = torch.randn(1, 4, 3, 8)
@@ -100,7 +97,8 @@ def page(
         )
         means.update(zip(numbers, of_layers, strict=True))
         averages.append(of_all)
-    shown = Shown(layers, stacks, found, means, averages, count)
+    first = _first(layers, batch)
+    shown = Shown(layers, stacks, found, means, averages, count, first)
     for numbers, average in zip(stacks, averages, strict=True):
         check_weights(
             [one_sequence(layers[number].call, batch) for number in numbers],
@@ -114,15 +112,16 @@ def page(
 
 @dataclass(frozen=True)
 class Shown:
-    """All that a page shows.
+    """The content of a page.
 
     Attributes:
         layers: the layers.
-        stacks: the numbers of the layers of each stack.
-        found: what was found in the heads of each layer.
-        means: the strongest keys in the mean over the heads of each layer, by its number.
-        averages: the same over all layers of each stack, in the order of the stacks.
-        kept: how many keys of a query were kept.
+        stacks: the indices of the layers of each stack.
+        found: the content of each layer.
+        means: the strongest keys in the mean over the heads of each layer, by its index.
+        averages: the same over all layers of each stack.
+        kept: number of keys kept per query.
+        first: layer, head and token to show first, for each text of queries.
     """
 
     layers: Sequence[Layer]
@@ -131,10 +130,11 @@ class Shown:
     means: Mapping[int, Strongest]
     averages: Sequence[Strongest]
     kept: int
+    first: Sequence[Mapping[str, int]]
 
     @property
     def parts(self) -> list[TextPart]:
-        """The texts that layers look from and at, or what they have of them, each once."""
+        """The distinct texts of queries and keys, or slices of them."""
         parts: list[TextPart] = []
         for part in (part for layer in self.layers for part in (layer.queries, layer.keys)):
             if part not in parts:
@@ -143,12 +143,12 @@ class Shown:
 
 
 def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
-    """Put a page together.
+    """Compose a page.
 
     Args:
-        shown: what it shows.
+        shown: its content.
         words: title, line below it and explanation.
-        limit: its largest size in bytes, more or less.
+        limit: approximate largest size in bytes.
     """
     longest = max(len(part.pieces) for part in shown.parts)
     weight_bits = 16 if longest <= _EXACT_TOKENS else 8
@@ -168,7 +168,7 @@ def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
         blob = blobs[f"average-{number}"] = packed(write(group))
         check(blob, group, shown.layers[numbers[0]], titles[number])
     facts = {
-        "version": 2,
+        "version": 3,
         **words,
         "texts": [_text(part) for part in shown.parts],
         "layers": [
@@ -188,12 +188,23 @@ def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
         "weight_bits": weight_bits,
         "kept": shown.kept,
         "floor": floor,
+        "first": shown.first,
     }
     return document(facts, blobs)
 
 
+def _first(layers: Sequence[Layer], batch: int | None) -> list[dict[str, int]]:
+    """Return the initial selection for each text of queries, the last text first."""
+    found: list[dict[str, int]] = []
+    for text in sorted({layer.queries.text for layer in layers}, reverse=True):
+        numbers = [n for n, layer in enumerate(layers) if layer.queries.text == text]
+        first = first_look([layers[number] for number in numbers], batch)
+        found.append({"layer": numbers[first.layer], "head": first.head, "token": first.query})
+    return found
+
+
 def _stacks(layers: Sequence[Layer]) -> list[list[int]]:
-    """Return the numbers of the layers of each stack."""
+    """Return the indices of the layers of each stack."""
     stacks: dict[str, list[int]] = {}
     for number, layer in enumerate(layers):
         stacks.setdefault(layer.group, []).append(number)
@@ -201,8 +212,8 @@ def _stacks(layers: Sequence[Layer]) -> list[list[int]]:
 
 
 def _floor(sections: Sequence[Sequence[Strongest]], weight_bits: int, limit: int) -> float:
-    """Return the smallest weight that can be written down if a page is to stay within a limit."""
-    # A few layers stand for all.
+    """Return the smallest weight to store so that a page stays within a limit."""
+    # Estimated from a few layers.
     every = max(1, len(sections) // 6)
     some = [section for section in sections[::every] if section]
     for floor in _FLOORS:
@@ -244,7 +255,7 @@ def _sides(shown: Shown, layer: Layer) -> dict[str, Any]:
 
 
 def _title(layers: Sequence[Layer]) -> str:
-    """Return what all layers of a stack are called together."""
+    """Return the common title of the layers of a stack."""
     first = layers[0]
     if len(layers) == 1:
         return first.title

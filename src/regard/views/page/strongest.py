@@ -1,4 +1,4 @@
-"""The strongest keys of every query: of each head, and of means over heads and layers."""
+"""The strongest keys of every query: per head, and of means over heads and layers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Strongest:
     """The strongest keys of each query, the strongest first.
 
     Attributes:
-        keys: their columns in the matrix that is shown, −1 where there are no more.
+        keys: their columns in the matrix, −1 where there are no more.
         weights: their weights, 0 there.
     """
 
@@ -30,12 +30,12 @@ class Strongest:
 
 @dataclass(frozen=True)
 class LayerContent:
-    """What a page shows of a layer.
+    """The content of a page for a layer.
 
     Attributes:
         strongest: the strongest keys in each head.
-        maps: the whole matrix of each head, pooled.
-        measures: numbers for each head, by name.
+        maps: the pooled matrix of each head.
+        measures: measures of each head, by name.
     """
 
     strongest: Strongest
@@ -44,9 +44,9 @@ class LayerContent:
 
 
 def heads_of(layer: Layer, batch: int | None, *, count: int, map_size: int) -> LayerContent:
-    """Return what a page shows of the heads of a layer."""
+    """Return the content of a page for a layer."""
     measures, (top, pooled) = measure_and(layer.call, batch, TopKeys(count), Pool(map_size))
-    # A reduction names keys as the source counts them, and a page as the part that it shows does.
+    # Reductions index keys of the source; a page, those of the slice.
     keys = one_sequence(layer.call, batch).view.columns(top.keys).cpu().int()
     strongest = Strongest(
         keys.reshape(-1, *keys.shape[-2:]),
@@ -59,12 +59,12 @@ def heads_of(layer: Layer, batch: int | None, *, count: int, map_size: int) -> L
 def means_of(
     layers: Sequence[Layer], batch: int | None, *, count: int, progress: bool | None
 ) -> tuple[list[Strongest], Strongest]:
-    """Return the strongest keys in the mean over the heads of each layer, and over all of these.
+    """Return the strongest keys in the mean over the heads of each layer, and over all layers.
 
     Args:
-        layers: layers that look from the same text at the same text.
+        layers: layers with the same queries and keys.
         batch: which sequence.
-        count: how many keys of a query are wanted.
+        count: number of keys per query.
         progress: whether to show a progress bar.
     """
     matrices = [one_sequence(layer.call, batch) for layer in layers]
@@ -89,7 +89,7 @@ def _strongest(rows: Float[Tensor, "rows keys"], count: int) -> Strongest:
 
 
 def _below(parts: Sequence[Strongest]) -> Strongest:
-    """Return parts one below the other."""
+    """Concatenate the rows of parts."""
     return Strongest(
         torch.cat([part.keys for part in parts], dim=1),
         torch.cat([part.weights for part in parts], dim=1),

@@ -1,16 +1,16 @@
+import { PageError } from "../../page/errors";
 import { parsed } from "../../page/parsed";
-import { Trouble } from "../../page/trouble";
 import { type Atlas, VERSION } from "./contract";
 
 /** The report, from its JSON. */
 export function readAtlas(json: string): Atlas {
   const atlas = parsed<Atlas>(json, "The tables of this report");
   if (atlas.version !== VERSION) {
-    throw new Trouble(
+    throw new PageError(
       `This report was written in version ${String(atlas.version)} of its format, ` +
         `but its script reads version ${VERSION}. Write the report again.`,
     );
   }
-  if (!atlas.heads?.length) throw new Trouble("This report has no heads. Write it again.");
+  if (!atlas.heads?.length) throw new PageError("This report has no heads. Write it again.");
   return atlas;
 }

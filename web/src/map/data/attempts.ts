@@ -1,4 +1,4 @@
-import { PATIENCE, SiteTrouble } from "./trouble";
+import { PATIENCE, SiteError } from "./errors";
 
 interface Attempt {
   readonly work: () => Promise<unknown>;
@@ -45,10 +45,10 @@ export class Attempts {
     }
   }
 
-  /** A server that does not answer, or not now, is asked again; one that is only busy is no trouble. */
+  /** A server that does not answer, or not now, is asked again; one that is only busy is no error. */
   #fail(name: string, attempt: Attempt, error: unknown): void {
     const { waiting, retryAfter } =
-      error instanceof SiteTrouble ? error : { waiting: false, retryAfter: null };
+      error instanceof SiteError ? error : { waiting: false, retryAfter: null };
     if (retryAfter === null) {
       attempt.failed = true;
       this.report(name, error instanceof Error ? error.message : String(error));

@@ -58,6 +58,8 @@ export interface Published {
 }
 
 export interface Info {
+  /** The head to show first, if the recording names one. */
+  readonly first: HeadRef | null;
   readonly version: number;
   readonly live: boolean;
   readonly name: string;

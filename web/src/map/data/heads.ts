@@ -71,6 +71,13 @@ export function allHeads(info: Info): HeadRef[] {
   return refs.filter((ref) => isThere(info, ref));
 }
 
+/** The head to show first: the one that the recording names, or else the first that is there. */
+export function firstHead(info: Info): HeadRef {
+  const { first } = info;
+  if (first && isThere(info, first)) return first;
+  return allHeads(info)[0] ?? { call: 0, head: 0 };
+}
+
 export function sameHead(one: HeadRef, other: HeadRef): boolean {
   return one.call === other.call && one.head === other.head;
 }

@@ -1,6 +1,6 @@
 import { Recent } from "../../look/recent";
+import { ask, PATIENCE, SiteError } from "./errors";
 import { unpackFloats } from "./site";
-import { ask, PATIENCE, SiteTrouble } from "./trouble";
 
 /** So many requests run at once; browsers open one more to a host, for texts and rows. */
 const AT_ONCE = 5;
@@ -12,7 +12,7 @@ export type Arrived = (path: string, values: Float32Array) => void;
 
 /** Why something did not come, and until when it is not asked for again. */
 interface Failure {
-  readonly trouble: SiteTrouble;
+  readonly error: SiteError;
   readonly until: number;
 }
 
@@ -46,12 +46,12 @@ export class Loader {
   readonly #failed = new Map<string, Failure>();
   readonly #kept = new Recent<string, Float32Array>(KEPT);
   #turns = 0;
-  #told: SiteTrouble | null = null;
+  #told: SiteError | null = null;
 
   constructor(
     private readonly get: Get,
     /** Told what is wrong with what is wanted, whenever that changes; null when nothing is. */
-    private readonly report: (trouble: SiteTrouble | null) => void,
+    private readonly report: (error: SiteError | null) => void,
     private readonly now: () => number = () => performance.now(),
   ) {}
 
@@ -138,25 +138,25 @@ export class Loader {
   }
 
   /** A path that failed waits; a busy server says for how long. */
-  #rest(path: string, error: unknown): void {
-    const trouble =
-      error instanceof SiteTrouble
-        ? error
-        : new SiteTrouble("A tile came damaged. It will be asked for again.", true);
-    const seconds = trouble.waiting ? (trouble.retryAfter ?? PATIENCE) : Number.POSITIVE_INFINITY;
-    this.#failed.set(path, { trouble, until: this.now() + 1000 * seconds });
+  #rest(path: string, thrown: unknown): void {
+    const error =
+      thrown instanceof SiteError
+        ? thrown
+        : new SiteError("A tile came damaged. It will be asked for again.", true);
+    const seconds = error.waiting ? (error.retryAfter ?? PATIENCE) : Number.POSITIVE_INFINITY;
+    this.#failed.set(path, { error, until: this.now() + 1000 * seconds });
     this.#tell();
-    if (trouble.waiting) setTimeout(() => this.#pump(), 1000 * seconds + 20);
+    if (error.waiting) setTimeout(() => this.#pump(), 1000 * seconds + 20);
   }
 
-  /** What comes does not make good what does not; a server that is only busy is no trouble. */
+  /** What comes does not make good what does not; a server that is only busy is no error. */
   #tell(): void {
     const isWanted = (path: string) => [...this.#feeds].some((feed) => feed.wanted.includes(path));
     const [, wrong] =
-      [...this.#failed].find(([path, { trouble }]) => {
-        return trouble.retryAfter === null && isWanted(path);
+      [...this.#failed].find(([path, { error }]) => {
+        return error.retryAfter === null && isWanted(path);
       }) ?? [];
-    const found = wrong?.trouble ?? null;
+    const found = wrong?.error ?? null;
     if (found?.message === this.#told?.message) return;
     this.#told = found;
     this.report(found);

@@ -1,6 +1,6 @@
 import { Recent } from "../../look/recent";
 import type { Info, Recordings, RowBlock } from "./contract";
-import { ask } from "./trouble";
+import { ask } from "./errors";
 
 const ROW_BLOCKS = 256;
 

@@ -90,12 +90,12 @@ export function heatTrack(forPlugins: ForPlugins, context: Context, options: obj
     }
 
     renderTile(tile: HeldTile): void {
-      const { paintwork, facts } = this.#scene;
-      if (tile.paintedWith === paintwork || !tile.graphics) return;
+      const { colormap, facts } = this.#scene;
+      if (tile.paintedWith === colormap || !tile.graphics) return;
       const { dense, zoomLevel, tilePos } = tile.tileData;
-      tile.paintedWith = paintwork;
-      const range = paintwork.range(tokensPerCell(facts.fullZoom, zoomLevel));
-      tile.canvas = painted(dense, TILE, paintwork.table, range);
+      tile.paintedWith = colormap;
+      const range = colormap.range(tokensPerCell(facts.fullZoom, zoomLevel));
+      tile.canvas = painted(dense, TILE, colormap.table, range);
       tile.sprite?.destroy(true);
       const texture = PIXI.Texture.from(tile.canvas, { scaleMode: PIXI.SCALE_MODES.NEAREST });
       tile.sprite = new PIXI.Sprite(texture);

@@ -33,7 +33,7 @@ export interface AxisColours {
 }
 
 /** How tiles are painted: whenever this is another object, they are painted anew. */
-export interface Paintwork {
+export interface Colormap {
   readonly table: Uint32Array;
   readonly range: (tokensPerCell: number) => ValueRange;
 }
@@ -43,7 +43,7 @@ export interface Scene {
   facts: HeadFacts;
   pool: Pool;
   tileset: string;
-  paintwork: Paintwork;
+  colormap: Colormap;
   colours: AxisColours;
   keys: AxisText;
   queries: AxisText;

@@ -9,11 +9,11 @@ import { type AxisView, drawAxis } from "./draw-axis";
 import { drawLine, linesInSight } from "./draw-line";
 import { CanvasPen } from "./pen";
 import type { Margins, Room } from "./room";
-import type { Paintwork, Scene } from "./scene";
+import type { Colormap, Scene } from "./scene";
 
 /** A tile as it was painted last. */
 interface Kept {
-  readonly paintwork: Paintwork;
+  readonly colormap: Colormap;
   readonly times: number;
   readonly tile: PaintedTile;
 }
@@ -129,14 +129,14 @@ export class Sketch {
 
   /** Paint a tile whose cells cover so many tokens, and halve it so many times. */
   #paint(values: Float32Array, tokens: number, times: number): Uint32Array {
-    const { paintwork } = this.scene;
+    const { colormap } = this.scene;
     const before = this.#painted.get(values);
-    if (before?.paintwork === paintwork && before.times === times) return before.tile.pixels;
+    if (before?.colormap === colormap && before.times === times) return before.tile.pixels;
     const pixels = new Uint32Array(TILE * TILE);
-    paint(values, pixels, paintwork.table, paintwork.range(tokens));
+    paint(values, pixels, colormap.table, colormap.range(tokens));
     let tile: PaintedTile = { size: TILE, pixels };
     for (let time = 0; time < times; time++) tile = halved(tile);
-    this.#painted.set(values, { paintwork, times, tile });
+    this.#painted.set(values, { colormap, times, tile });
     return tile.pixels;
   }
 

@@ -44,7 +44,7 @@ export function legendWords(pool: string, tokens: number): string {
 }
 
 function picturedOf(stage: Stage, query: number | null): Pictured[] {
-  const { camera } = stage.pilot;
+  const { camera } = stage.cameraController;
   return stage.cards.map((card) => {
     const { left, top, width, height } = card.element.getBoundingClientRect();
     const title = card.view.scene.facts.name;

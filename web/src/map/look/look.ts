@@ -1,9 +1,8 @@
 import { PALETTES, type Palette } from "../colours/palettes";
 import type { Scaling } from "../colours/range";
 import type { HeadRef, Info, Pool } from "../data/contract";
-import { headFromKey, headKey, isThere } from "../data/heads";
+import { firstHead, headFromKey, headKey, isThere } from "../data/heads";
 import type { Domain } from "./camera";
-import { firstHead } from "./first-head";
 
 /** What is being looked at: all that a link restores. */
 export interface Look {

@@ -1,7 +1,7 @@
 import { element } from "../../dom/element";
 import type { Call, HeadRef, Info, Measure } from "../data/contract";
 import { headKey, isThere, nameOfCall, sameHead } from "../data/heads";
-import type { Paintwork } from "../engine/scene";
+import type { Colormap } from "../engine/scene";
 import { measureName } from "./figures";
 import { paintThumb } from "./thumb";
 
@@ -21,7 +21,7 @@ export class HeadPanel {
   readonly #about = element("p", { class: "small-print" });
   #cells = new Map<string, HTMLElement>();
   #shown: readonly HeadRef[] = [];
-  #paintwork: Paintwork | null = null;
+  #colormap: Colormap | null = null;
   #watcher: IntersectionObserver | null = null;
 
   constructor(
@@ -64,8 +64,8 @@ export class HeadPanel {
   }
 
   /** Small maps are painted, and fetched, only once they are asked for and in sight. */
-  start(paintwork: Paintwork): void {
-    this.#paintwork = paintwork;
+  start(colormap: Colormap): void {
+    this.#colormap = colormap;
     this.#build();
   }
 
@@ -201,14 +201,14 @@ export class HeadPanel {
 
   /** Paint rows as they come in sight. */
   #watch(): void {
-    const paintwork = this.#paintwork;
-    if (!paintwork) return;
+    const colormap = this.#colormap;
+    if (!colormap) return;
     this.#watcher = new IntersectionObserver(
       (entries, watcher) => {
         for (const { target, isIntersecting } of entries) {
           if (!isIntersecting || !(target instanceof HTMLElement)) continue;
           watcher.unobserve(target);
-          void this.#paint(target, paintwork);
+          void this.#paint(target, colormap);
         }
       },
       { root: this.#body, rootMargin: "120px" },
@@ -216,7 +216,7 @@ export class HeadPanel {
     for (const row of this.#body.querySelectorAll("[data-call]")) this.#watcher.observe(row);
   }
 
-  async #paint(row: HTMLElement, paintwork: Paintwork): Promise<void> {
+  async #paint(row: HTMLElement, colormap: Colormap): Promise<void> {
     const number = Number(row.dataset.call);
     const call = this.info.calls[number];
     if (!call) return;
@@ -232,7 +232,7 @@ export class HeadPanel {
       const size = Math.max(call.keys, call.queries);
       const section = head === "mean" ? "mean" : Number(head);
       const holder = cell.querySelector(".thumb") ?? cell;
-      holder.replaceChildren(paintThumb(thumbs, section, size, paintwork));
+      holder.replaceChildren(paintThumb(thumbs, section, size, colormap));
     }
   }
 

@@ -4,10 +4,10 @@ import { factsOf, type HeadFacts, sameHead, tilesetOf } from "../data/heads";
 import type { Loader } from "../data/loader";
 import { levelFor, tokensPerCell } from "../data/tiles";
 import type { Margins } from "../engine/room";
-import type { AxisColours, AxisText, Paintwork } from "../engine/scene";
+import type { AxisColours, AxisText, Colormap } from "../engine/scene";
 import type { Domain } from "../look/camera";
+import { CameraController } from "../look/camera-controller";
 import { markFirst } from "../look/marks";
-import { Pilot } from "../look/pilot";
 import type { Finger } from "../look/pointer";
 import { MapCard, type Pointed } from "./card";
 import type { Reading } from "./readout";
@@ -16,7 +16,7 @@ import type { Reading } from "./readout";
 export interface StageLook {
   readonly heads: readonly HeadRef[];
   readonly pool: Pool;
-  readonly paintwork: Paintwork;
+  readonly colormap: Colormap;
   readonly colours: AxisColours;
   readonly query: number | null;
 }
@@ -47,14 +47,14 @@ export class Stage {
   #laying = 0;
   #pointed: Pointed | null = null;
   #opened = false;
-  readonly pilot: Pilot;
+  readonly cameraController: CameraController;
 
   constructor(
     private readonly info: Info,
     private readonly loader: Loader,
     private readonly events: StageEvents,
   ) {
-    this.pilot = new Pilot((camera, domain) => {
+    this.cameraController = new CameraController((camera, domain) => {
       for (const card of this.#cards) card.look(camera);
       this.events.moved(domain);
     });
@@ -70,7 +70,7 @@ export class Stage {
 
   /** How many tokens a cell of the first map covers in each direction. */
   get tokensPerCell(): number {
-    const { camera } = this.pilot;
+    const { camera } = this.cameraController;
     const facts = this.#facts;
     return facts && camera ? tokensPerCell(facts.fullZoom, levelFor(facts, camera.scale)) : 1;
   }
@@ -132,7 +132,7 @@ export class Stage {
         facts,
         pool: look.pool,
         tileset: tilesetOf(facts.ref, look.pool),
-        paintwork: look.paintwork,
+        colormap: look.colormap,
         colours: look.colours,
         loader: this.loader,
         ready: false,
@@ -145,11 +145,11 @@ export class Stage {
         complete: () => this.events.complete(),
         sketched: () => this.#sketched(),
         ready: () => this.#ready(),
-        zoom: (factor, place) => this.pilot.zoom(factor, card.fromMiddle(place), false),
-        pan: (x, y) => this.pilot.pan(x, y, false),
-        grab: () => this.pilot.grab(),
+        zoom: (factor, place) => this.cameraController.zoom(factor, card.fromMiddle(place), false),
+        pan: (x, y) => this.cameraController.pan(x, y, false),
+        grab: () => this.cameraController.grab(),
         hold: (from, to, factor) => {
-          this.pilot.hold(card.fromMiddle(from), card.fromMiddle(to), factor);
+          this.cameraController.hold(card.fromMiddle(from), card.fromMiddle(to), factor);
         },
         hover: (place) => this.#hover(place && this.#under(card, place)),
         tap: (place, touching) => {
@@ -169,14 +169,14 @@ export class Stage {
     const same =
       sameHead(scene.facts.ref, facts.ref) &&
       scene.pool === look.pool &&
-      scene.paintwork === look.paintwork &&
+      scene.colormap === look.colormap &&
       scene.colours === look.colours;
     if (same && before) return;
     Object.assign(scene, {
       facts,
       pool: look.pool,
       tileset: tilesetOf(facts.ref, look.pool),
-      paintwork: look.paintwork,
+      colormap: look.colormap,
       colours: look.colours,
       ...this.events.axes(facts),
     });
@@ -187,7 +187,7 @@ export class Stage {
 
   /** The token pair under a place of a card; on the left axis, the row is what counts. */
   #under(card: MapCard, place: Finger): Pointed | null {
-    const { camera, box } = this.pilot;
+    const { camera, box } = this.cameraController;
     const facts = this.#facts;
     if (!camera || !facts) return null;
     const [x, y] = card.fromMiddle(place);
@@ -219,7 +219,7 @@ export class Stage {
     for (const card of this.#cards) {
       if (card.isLaid) card.view.scene.ready = true;
     }
-    this.pilot.lay(first.box, facts);
+    this.cameraController.lay(first.box, facts);
   }
 
   /** What sketches have drawn in this frame is seen after it. */

@@ -1,5 +1,5 @@
 import { painted } from "../colours/paint";
-import type { Paintwork } from "../engine/scene";
+import type { Colormap } from "../engine/scene";
 
 /** Side of a small map, in cells. */
 export const THUMB = 32;
@@ -10,12 +10,12 @@ export function paintThumb(
   thumbs: Float32Array,
   head: number | "mean",
   tokens: number,
-  paintwork: Paintwork,
+  colormap: Colormap,
 ): HTMLCanvasElement {
   const values =
     head === "mean" ? meanOf(thumbs) : thumbs.subarray(head * CELLS, (head + 1) * CELLS);
   const tokensPerCell = Math.max(1, tokens / THUMB);
-  return painted(values, THUMB, paintwork.table, paintwork.range(tokensPerCell));
+  return painted(values, THUMB, colormap.table, colormap.range(tokensPerCell));
 }
 
 function meanOf(thumbs: Float32Array): Float32Array {

@@ -1,29 +1,30 @@
+import type { FirstLook } from "../page/contract";
 import type { Edges } from "../page/edges";
-import { inWords } from "../page/trouble";
+import { inWords } from "../page/errors";
 import { type Block, inOrder } from "./blocks";
 import { litBy, type Scene, sceneOf } from "./scene";
 import { type Direction, type Hovered, other, type Place, type State, type View } from "./state";
-import { tellingToken } from "./telling-token";
 import type { Weights } from "./weights";
 
 export interface Show {
   /** There is something new to see. */
   readonly scene: (scene: Scene, state: State) => void;
   /** The weights of this head cannot be read. */
-  readonly trouble: (words: string, state: State) => void;
+  readonly error: (words: string, state: State) => void;
 }
 
 /** What is being looked at, and all ways to look at something else. */
-export class Looking {
+export class PageController {
   #edges: Edges | null = null;
   #frame = 0;
   #headBeforeMean = 0;
-  /** Without a choice of the reader, a token is suggested as soon as there are weights. */
+  /** Without a choice of the reader, the token to show first is shown. */
   #suggests: boolean;
 
   constructor(
     readonly blocks: readonly Block[],
     private readonly weights: Weights,
+    private readonly first: readonly FirstLook[],
     private current: State,
     private readonly show: Show,
   ) {
@@ -46,14 +47,14 @@ export class Looking {
     try {
       this.#edges ??= await this.weights.load(block, place.section);
     } catch (error) {
-      if (place === this.current.place) this.show.trouble(inWords(error), this.current);
+      if (place === this.current.place) this.show.error(inWords(error), this.current);
       return;
     }
     // Meanwhile another head may have been chosen.
     if (place !== this.current.place) return;
     if (this.#suggests) {
       this.#suggests = false;
-      const token = this.current.direction === "to" ? tellingToken(this.#edges) : null;
+      const token = this.current.direction === "to" ? this.#firstToken() : null;
       this.current = { ...this.current, token, pinned: false };
     }
     this.#refresh();
@@ -148,7 +149,13 @@ export class Looking {
     this.change({ view, hovered: null });
   }
 
-  /** How many tokens could be chosen when looking in a direction. */
+  /** The token to show first of the text that looks. */
+  #firstToken(): number | null {
+    const { queries } = this.block;
+    return this.first.find((one) => this.blocks[one.layer]?.queries === queries)?.token ?? null;
+  }
+
+  /** How many tokens could be chosen when controller in a direction. */
   #piecesOf(direction: Direction): number {
     return (direction === "to" ? this.block.queries : this.block.keys).pieces.length;
   }

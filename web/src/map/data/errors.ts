@@ -1,5 +1,5 @@
 /** What went wrong, in words for people; `waiting` says that trying again may help. */
-export class SiteTrouble extends Error {
+export class SiteError extends Error {
   constructor(
     words: string,
     readonly waiting: boolean,
@@ -16,22 +16,22 @@ export const PATIENCE = 3;
 const GONE =
   "The map gets no answer from its server. Is `regard map` still running? It will be asked again.";
 
-/** Fetch a part of the site; what is not there or not well is a `SiteTrouble`. */
+/** Fetch a part of the site; what is not there or not well is a `SiteError`. */
 export async function ask(url: string, signal?: AbortSignal): Promise<Response> {
   let answer: Response;
   try {
     answer = await fetch(url, signal ? { signal } : {});
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new SiteTrouble(GONE, true);
+    throw new SiteError(GONE, true);
   }
   if (answer.ok) return answer;
   const words = await saidIn(answer);
   if (answer.status === 503) {
     const seconds = Number(answer.headers.get("Retry-After") ?? "1");
-    throw new SiteTrouble(words, true, Number.isFinite(seconds) ? seconds : 1);
+    throw new SiteError(words, true, Number.isFinite(seconds) ? seconds : 1);
   }
-  throw new SiteTrouble(words, answer.status >= 500);
+  throw new SiteError(words, answer.status >= 500);
 }
 
 async function saidIn(answer: Response): Promise<string> {

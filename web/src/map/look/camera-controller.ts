@@ -17,7 +17,7 @@ import { Glide } from "./glide";
 type Place = readonly [number, number];
 
 /** Moves the camera: at once, in a short flight or by hand, and never out of the matrix. */
-export class Pilot {
+export class CameraController {
   camera: Camera | null = null;
   #box: Box = { width: 0, height: 0 };
   #extent: Extent = { keys: 1, queries: 1 };

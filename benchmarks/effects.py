@@ -1,0 +1,192 @@
+"""What it costs to take heads and pairs away from a real model: SmolLM2-135M, 270 heads, float32.
+
+    python -m benchmarks.effects [--json] [--only ablate knock_out capture long predictions]
+
+A forward pass over 2,048 tokens, bare, with nine heads ablated, and with 256 keys knocked out of
+nine layers, for all their heads and for one; and once more for a single query.
+
+`capture`: a forward and backward pass over 2,048 tokens, bare and watched with effects. `long`:
+8,192 tokens, checkpointed, with the effects of all heads summarised. `predictions`: effects of all
+heads on three targets, by gradient and integrated, held against ablation, which is exact.
+
+The model's own forward pass is timed without the scores of the next token.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer
+
+import regard
+from benchmarks._measure import Figure, in_child, interleaved, peak_bytes, run_parts, versions
+from benchmarks.watch import LENGTH, LONG, loaded, text
+from materials import smollm2
+from regard.effects.verify import correlation, ranks
+from regard.matrix import Pool, Received, TopKeys
+
+LAYERS = range(10, 19)
+KEYS = range(512, 768)
+
+
+@torch.no_grad()
+def ablate() -> list[Figure]:
+    model, tokens = loaded(), text(LENGTH)
+    heads = [(layer, layer % 9) for layer in LAYERS]
+    return _over_bare(model, tokens, {"nine heads ablated": lambda: regard.ablate(model, heads)})
+
+
+@torch.no_grad()
+def knock_out() -> list[Figure]:
+    model, tokens = loaded(), text(LENGTH)
+    keys, query = regard.pairs(keys=KEYS), regard.pairs(queries=LENGTH - 1, keys=KEYS)
+    return _over_bare(
+        model,
+        tokens,
+        {
+            "256 keys knocked out of nine layers": lambda: regard.knock_out(
+                model, keys, layers=LAYERS
+            ),
+            "for one head of each": lambda: regard.knock_out(model, keys, layers=LAYERS, heads=[4]),
+            "for one query": lambda: regard.knock_out(model, query, layers=LAYERS),
+        },
+    )
+
+
+def _over_bare(
+    model: Any, tokens: torch.Tensor, ways: dict[str, Callable[[], AbstractContextManager[None]]]
+) -> list[Figure]:
+    def bare() -> object:
+        return model.model(tokens, use_cache=False)
+
+    def altered(way: Callable[[], AbstractContextManager[None]]) -> Callable[[], object]:
+        def run() -> object:
+            with way():
+                return bare()
+
+        return run
+
+    runs = {name: altered(way) for name, way in ways.items()}
+    seconds = interleaved(5, bare=bare, **runs)
+    return [
+        Figure(f"{name}, over bare", seconds[name] / seconds["bare"], "×", "≤ 1.15")
+        for name in ways
+    ]
+
+
+def capture() -> list[Figure]:
+    model, tokens = loaded().requires_grad_(False), text(LENGTH)
+    # Something must need a gradient in a bare backward pass too.
+    model.enable_input_require_grads()
+
+    def bare() -> torch.Tensor:
+        target = model(tokens, use_cache=False, logits_to_keep=1).logits[0, -1, 0]
+        target.backward()
+        return target.detach()
+
+    def watched() -> torch.Tensor:
+        with regard.watch(model, effects=True) as seen:
+            target = bare()
+        seen.effects.heads()
+        return target
+
+    same = torch.equal(bare(), watched())
+    seconds = interleaved(3, bare=bare, watched=watched)
+    return [
+        Figure(f"bare forward and backward at {LENGTH:,}", seconds["bare"], "s"),
+        Figure(
+            "watched with effects, over bare", seconds["watched"] / seconds["bare"], "×", "≤ 1.1"
+        ),
+        Figure("targets that are bit by bit the same", float(same), "", "≥ 1"),
+    ]
+
+
+SUMMARIES = (Received(), Pool(256), TopKeys(8))
+
+
+def summarize_long() -> None:
+    """Summarise the effects of all heads at 8,192 tokens, with checkpoints."""
+    model, tokens = loaded().requires_grad_(False).train(), text(LONG)
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    before, start = peak_bytes(), time.perf_counter()
+    with regard.watch(model, effects=True) as seen:
+        model(tokens, use_cache=False, logits_to_keep=1).logits[0, -1, 0].backward()
+    captured = time.perf_counter()
+    for call in seen:
+        call.effects.summarize(*SUMMARIES, progress=False)
+    print(captured - start, time.perf_counter() - captured, peak_bytes() - before)
+
+
+def long() -> list[Figure]:
+    code = "from benchmarks.effects import summarize_long; summarize_long()"
+    model, tokens = loaded(), text(LONG)
+    with torch.no_grad():
+        bare = interleaved(1, bare=lambda: model.model(tokens, use_cache=False))["bare"]
+    captured, summarised, size = in_child(code)
+    return [
+        Figure(f"bare forward at {LONG:,}", bare, "s"),
+        Figure("effects of all heads captured, checkpointed, over bare", captured / bare, "×"),
+        Figure("and summarised, over bare", (captured + summarised) / bare, "×", "≤ 5"),
+        Figure("memory beyond the model", size / 1e9, "GB", "≤ 6"),
+    ]
+
+
+def targets(model: Any) -> dict[str, Callable[[], torch.Tensor]]:
+    """Return three targets: copying, a fact, and a text."""
+    tokenizer = AutoTokenizer.from_pretrained(smollm2())
+    generator = torch.Generator().manual_seed(0)
+    half = torch.randint(1_000, 40_000, (1, 64), generator=generator)
+    twice, book = torch.cat([half, half], dim=1), text(256)
+    capital = "The capital of"
+    facts = f"{capital} France is Paris. {capital} Italy is Rome. {capital} Germany is"
+    asked = torch.tensor([tokenizer(facts)["input_ids"]])
+    berlin, paris = (tokenizer(word)["input_ids"][0] for word in (" Berlin", " Paris"))
+
+    def mean_log_probability(tokens: torch.Tensor, first: int) -> torch.Tensor:
+        logits = model(tokens, use_cache=False).logits[0, first:-1]
+        return logits.log_softmax(dim=-1).gather(1, tokens[0, first + 1 :, None]).mean()
+
+    def difference() -> torch.Tensor:
+        logits = model(asked, use_cache=False).logits[0, -1]
+        return logits[berlin] - logits[paris]
+
+    return {
+        "repeated tokens": lambda: mean_log_probability(twice, 64),
+        "Berlin over Paris": difference,
+        "a text": lambda: mean_log_probability(book, 0),
+    }
+
+
+def predictions() -> Iterator[Figure]:
+    model = loaded().requires_grad_(False)
+    for name, run in targets(model).items():
+        exact = regard.effects.heads(model, run, how="exact", progress=False).effects.flatten()
+        strongest = set(exact.abs().topk(20).indices.tolist())
+        for how in ("gradient", "integrated"):
+            start = time.perf_counter()
+            found = regard.effects.heads(model, run, how=how, progress=False).effects.flatten()
+            seconds = time.perf_counter() - start
+            start = time.perf_counter()
+            with torch.no_grad():
+                run()
+            cost = seconds / (time.perf_counter() - start)
+            recall = len(strongest & set(found.abs().topk(20).indices.tolist())) / 20
+            aims = ("≥ 0.85", "≥ 0.8") if how == "integrated" else ("", "")
+            spearman = correlation(ranks(found), ranks(exact))
+            yield Figure(f"{name}, {how}: Spearman", spearman, "", aims[0])
+            yield Figure(f"{name}, {how}: Pearson", correlation(found, exact), "")
+            yield Figure(f"{name}, {how}: recall of the 20 strongest", recall, "", aims[1])
+            yield Figure(f"{name}, {how}: cost in forward passes", cost, "", "", "exact: 271")
+
+
+if __name__ == "__main__":
+    parts = {
+        "ablate": ablate,
+        "knock_out": knock_out,
+        "capture": capture,
+        "long": long,
+        "predictions": predictions,
+    }
+    run_parts(__doc__, parts, versions("transformers"))

@@ -1,0 +1,90 @@
+"""A prompt as text, tokens and passages."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regard.attribution.passages import Passage, Passages, spans_of, with_tokens
+
+Messages = Sequence[Mapping[str, str]]
+"""A conversation: messages with "role" and "content"."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a model is given.
+
+    Attributes:
+        text: the text; of a conversation, what the chat template makes of it.
+        ids: its tokens.
+        offsets: where each token starts and stops in the text, in characters.
+        passages: the passages, by their place in the text.
+    """
+
+    text: str
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+    passages: list[Passage]
+
+
+def prompt_of(tokenizer: Any, prompt: str | Messages, passages: Passages) -> Prompt:
+    """Return a prompt with its tokens and passages.
+
+    Of a conversation, the contents of its messages are split, and found again in what the chat
+    template makes of them.
+
+    Raises:
+        TypeError: the prompt is neither a text nor messages with texts.
+        ValueError: the tokenizer does not tell where tokens are in the text, a message was changed
+            by the template, or passages don't fit; see `spans_of`.
+    """
+    if isinstance(prompt, str):
+        text, spans, special = prompt, spans_of(prompt, passages), True
+    else:
+        text = _templated(tokenizer, prompt)
+        spans = _spans_in_messages(text, prompt, passages)
+        special = False
+    if not spans:
+        raise ValueError("the prompt has no passages")
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError(
+            f"{type(tokenizer).__name__} does not tell where tokens are in the text: use a fast "
+            "tokenizer"
+        )
+    encoded = tokenizer(text, return_offsets_mapping=True, add_special_tokens=special)
+    offsets = [(int(start), int(stop)) for start, stop in encoded["offset_mapping"]]
+    ids = [int(number) for number in encoded["input_ids"]]
+    return Prompt(text, ids, offsets, with_tokens(text, sorted(spans), offsets))
+
+
+def _templated(tokenizer: Any, messages: Messages) -> str:
+    for message in messages:
+        if not isinstance(message, Mapping) or not isinstance(message.get("content"), str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"a message must have a role and a text as content, got {message!r}")
+    return str(
+        tokenizer.apply_chat_template(
+            list(messages),
+            tokenize=False,
+            add_generation_prompt=messages[-1]["role"] != "assistant",
+        )
+    )
+
+
+def _spans_in_messages(text: str, messages: Messages, passages: Passages) -> list[tuple[int, int]]:
+    """Return where the passages of messages are in the text that a template made of them."""
+    if not isinstance(passages, str):
+        return spans_of(text, passages)
+    found: list[tuple[int, int]] = []
+    place = 0
+    for message in messages:
+        # Templates strip what they are given.
+        content = message["content"].strip()
+        place = text.find(content, place)
+        if place < 0:
+            raise ValueError(
+                f"the chat template has changed the message {content[:60]!r}: pass the texts of "
+                "the passages, or their spans in the templated text"
+            )
+        found += [(place + start, place + stop) for start, stop in spans_of(content, passages)]
+        place += len(content)
+    return found

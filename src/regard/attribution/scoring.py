@@ -1,0 +1,176 @@
+"""Scores of passages: by effects, by attention, or by leaving one out."""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.attribution.answer import log_probs
+from regard.calls.call import AttentionCall
+from regard.effects import knock_out
+from regard.matrix import Between
+from regard.matrix.progress import progressing
+from regard.patterns import pairs
+from regard.watch import watch
+
+_CHECKPOINTED = 2**31
+"""Activations of a forward pass that take more bytes are computed again in the backward pass."""
+
+_ACTIVATIONS = 24
+"""So many numbers of the hidden size a layer keeps for its backward pass, for each token."""
+
+
+def by_effects(
+    model: nn.Module,
+    tokens: Int[Tensor, "1 length"],
+    num_answer: int,
+    passages: Sequence[range],
+    *,
+    each_token: bool,
+    progress: bool | None,
+) -> Float[Tensor, "targets layers heads passages"]:
+    """Return the effect of each passage, through each head, on the log-probability of the answer.
+
+    The effect of a passage is that of all looks at it from outside. For the answer as a whole it
+    takes one forward and one backward pass; for each of its tokens, one more backward pass.
+
+    Args:
+        model: a decoder of transformers.
+        tokens: prompt and answer.
+        num_answer: how many tokens the answer has.
+        passages: the tokens of each passage.
+        each_token: whether targets are the tokens of the answer, or the answer as a whole.
+        progress: whether to show a progress bar.
+    """
+    between = _between(tokens.shape[1], passages, tokens.device)
+    found: list[Tensor] = []
+    with (
+        _frozen(model),
+        _checkpointing(model, tokens),
+        torch.enable_grad(),
+        watch(model, effects=True) as seen,
+    ):
+        each = log_probs(model, tokens, num_answer)
+        targets = list(each) if each_token else [each.sum()]
+        bar = progressing(targets, "tokens of the answer", len(targets), progress)
+        for number, target in enumerate(bar):
+            for call in seen:
+                call.checked_gradient.total = None
+            target.backward(retain_graph=number + 1 < len(targets))
+            found.append(torch.stack([_outside(call, between) for call in seen]))
+    seen.verify()
+    return torch.stack(found)
+
+
+def by_attention(
+    model: nn.Module,
+    tokens: Int[Tensor, "1 length"],
+    num_answer: int,
+    passages: Sequence[range],
+) -> Float[Tensor, "1 layers heads passages"]:
+    """Return the mean weight that each passage gets from the tokens that predict the answer."""
+    length = tokens.shape[1]
+    queries = torch.zeros(1, 1, length, device=tokens.device)
+    queries[..., length - num_answer - 1 : -1] = 1 / num_answer
+    between = Between(queries, _members(length, passages, tokens.device))
+    with torch.no_grad(), watch(model, keep=[between]) as seen:
+        log_probs(model, tokens, num_answer)
+    seen.verify()
+    return torch.stack([call.results[0].weights[0, :, 0].cpu() for call in seen])[None]
+
+
+def by_leaving_out(
+    model: nn.Module,
+    tokens: Int[Tensor, "1 length"],
+    num_answer: int,
+    hidden: Sequence[Sequence[range]],
+    *,
+    progress: bool | None = None,
+) -> Float[Tensor, "sets answer"]:
+    """Return what each token of the answer loses in log-probability if passages are hidden.
+
+    No token behind a hidden passage attends to it. Positions stay as they are.
+
+    Args:
+        model: a decoder of transformers.
+        tokens: prompt and answer.
+        num_answer: how many tokens the answer has.
+        hidden: sets of passages, by their tokens; each set is hidden at once.
+        progress: whether to show a progress bar.
+    """
+    found: list[Tensor] = []
+    with torch.no_grad():
+        whole = log_probs(model, tokens, num_answer)
+        for some in progressing(hidden, "passages hidden", len(hidden), progress):
+            looks = [pairs(queries=slice(one.stop, None), keys=one) for one in some]
+            with knock_out(model, reduce(or_, looks)):
+                found.append(whole - log_probs(model, tokens, num_answer))
+    return torch.stack(found).cpu()
+
+
+def _between(length: int, passages: Sequence[range], device: torch.device) -> Between:
+    """Return the reduction that adds up effects from each passage, and from all else, on each."""
+    members = _members(length, passages, device)
+    others = ~members.any(dim=1, keepdim=True)
+    return Between(torch.cat([members, others], dim=1), members)
+
+
+def _members(length: int, passages: Sequence[range], device: torch.device) -> Tensor:
+    """Return which tokens belong to each passage, [1, passages, length]."""
+    members = torch.zeros(1, len(passages), length, dtype=torch.bool, device=device)
+    for number, tokens in enumerate(passages):
+        members[0, number, tokens.start : tokens.stop] = True
+    return members
+
+
+def _outside(call: AttentionCall, between: Between) -> Float[Tensor, "heads passages"]:
+    """Return the effects of looks at each passage from outside of it."""
+    if call.checked_gradient.total is None:
+        return torch.zeros(call.heads, between.keys.shape[1])
+    (found,) = call.effects[0].summarize(between, progress=False)
+    effects = found.weights.cpu()
+    return effects.sum(dim=1) - effects[:, :-1].diagonal(dim1=1, dim2=2)
+
+
+@contextmanager
+def _frozen(model: nn.Module) -> Generator[None]:
+    """Keep gradients of parameters from being computed."""
+    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in learning:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in learning:
+            parameter.requires_grad_(True)
+
+
+@contextmanager
+def _checkpointing(model: Any, tokens: Tensor) -> Generator[None]:
+    """Compute activations again in the backward pass, where they would take too much memory.
+
+    A layer of transformers does so in training. Its children stay in evaluation, so nothing is
+    dropped.
+    """
+    config = model.config
+    size = getattr(config, "hidden_size", 0) * getattr(config, "num_hidden_layers", 0)
+    needed = tokens.numel() * size * _ACTIVATIONS * 4
+    layers = [x for x in model.modules() if hasattr(x, "gradient_checkpointing")]
+    if needed <= _CHECKPOINTED or not layers or model.is_gradient_checkpointing:
+        yield
+        return
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    training = [layer.training for layer in layers]
+    for layer in layers:
+        layer.training = True
+    try:
+        yield
+    finally:
+        for layer, before in zip(layers, training, strict=True):
+            layer.training = before
+        model.gradient_checkpointing_disable()

@@ -1,0 +1,105 @@
+"""The token and head to show first."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from regard.calls.choose import one_sequence
+from regard.calls.texts import Layer, TextPart
+
+FIRST_SCREEN = 128
+"""Number of tokens on the first screen, among which the token is chosen."""
+
+_ROWS_AT_ONCE = 16
+
+_SPECIAL = re.compile(r"\[[^\s\[\]]+\]|<[^\s<>]+>")
+
+
+@dataclass(frozen=True)
+class FirstLook:
+    """A query, the word it attends to most, and the head.
+
+    Attributes:
+        layer: index of the layer among those searched.
+        head: index of the head.
+        query: index of the query.
+        key: index of the key; None if there is none.
+        weight: the weight of the pair.
+        is_last: whether the query is the last token, from which a decoder continues.
+    """
+
+    layer: int
+    head: int
+    query: int
+    key: int | None
+    weight: float
+    is_last: bool
+
+
+def first_look(
+    layers: Sequence[Layer], batch: int | None = None, head: int | None = None
+) -> FirstLook:
+    """Return the token and head to show first.
+
+    For a decoder it is the last token, if the text fits a screen. Otherwise it is the word on the
+    first screen with the largest weight on another word. The first token and neighbours don't
+    count: heads without a task attend to them.
+
+    Args:
+        layers: layers with the same queries.
+        batch: which sequence.
+        head: search this head only.
+    """
+    num_queries = len(layers[0].queries.pieces)
+    is_last = num_queries <= FIRST_SCREEN and _is_decoder(layers, batch)
+    queries = torch.tensor([num_queries - 1]) if is_last else _asking(layers[0].queries)
+    best = FirstLook(0, head or 0, int(queries[0]), None, 0.0, is_last)
+    for number, layer in enumerate(layers):
+        matrix = one_sequence(layer.call, batch)
+        matrix = matrix if head is None else matrix[head : head + 1]
+        for some in queries.split(_ROWS_AT_ONCE):
+            rows = matrix.rows(some).float().cpu().nan_to_num(0.0)
+            rows = rows.view(-1, *rows.shape[-2:]).masked_fill(~informative(layer, some), 0.0)
+            if rows.max() > best.weight:
+                place, row, key = (int(x) for x in torch.unravel_index(rows.argmax(), rows.shape))
+                query, weight = int(some[row]), rows.max().item()
+                best = FirstLook(number, head or place, query, key, weight, is_last)
+    return best
+
+
+def informative(layer: Layer, queries: Int[Tensor, "some"]) -> Bool[Tensor, "some keys"]:
+    """Return which keys are words other than the first token, the query and its neighbours."""
+    keys = torch.tensor(layer.keys.positions)
+    found = (_are_words(layer.keys.pieces) & (keys != 0)).expand(len(queries), -1)
+    if layer.queries.text != layer.keys.text:
+        return found
+    rows = torch.tensor(layer.queries.positions)[queries]
+    return found & ((keys - rows[:, None]).abs() > 1)
+
+
+def _asking(part: TextPart) -> Int[Tensor, "some"]:
+    """Return the words on the first screen, or all tokens there if none is a word."""
+    words = _are_words(part.pieces[:FIRST_SCREEN]).nonzero().flatten()
+    return words if len(words) else torch.arange(min(len(part.pieces), FIRST_SCREEN))
+
+
+def _are_words(pieces: Sequence[str]) -> Bool[Tensor, "tokens"]:
+    """Return which tokens have letters or digits, and are not special like [CLS] and </s>."""
+    return torch.tensor(
+        [
+            any(map(str.isalnum, piece)) and _SPECIAL.fullmatch(piece.strip()) is None
+            for piece in pieces
+        ]
+    )
+
+
+def _is_decoder(layers: Sequence[Layer], batch: int | None) -> bool:
+    """Return whether the last query but one never attends to the last key."""
+    own = [layer for layer in layers if layer.queries == layer.keys]
+    if not own or len(own[0].queries.pieces) == 1:
+        return False
+    return not any((one_sequence(one.call, batch)[..., -2, -1] > 0.0).any() for one in own)

@@ -1,0 +1,54 @@
+"""The gradient of a target with respect to the output of a call."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.versions import Overwritten, Versions
+
+
+class OutputGradient:
+    """The gradient of a target with respect to the output of a call, added up as it comes.
+
+    Several backward passes add up, as in `tensor.grad`: effects are then those of the sum of their
+    targets.
+
+    Args:
+        value: [batch, key_heads, keys, value_dim].
+        output: [batch, heads, queries, value_dim], before the output projection.
+        problem: why no gradient can come, if so.
+        overwritten: what to say if a tensor was modified in place.
+
+    Attributes:
+        total: the gradient; None as long as none has come.
+    """
+
+    def __init__(
+        self,
+        value: Float[Tensor, "batch key_heads keys value_dim"],
+        output: Float[Tensor, "batch heads queries value_dim"],
+        problem: str = "",
+        overwritten: str = "{name} was modified in place",
+    ) -> None:
+        self.value, self.problem, self.overwritten = value, problem, overwritten
+        self.total: Float[Tensor, "batch heads queries value_dim"] | None = None
+        self._output = output
+        self._versions = Versions([("output", output)])
+
+    def add(self, gradient: Float[Tensor, "batch heads queries value_dim"]) -> None:
+        """Add what a backward pass has brought."""
+        self.total = gradient if self.total is None else self.total + gradient
+
+    def by_head(self) -> Float[Tensor, "heads"]:
+        """Return g·o of each head, summed over sequences and queries; 0 if no gradient has come.
+
+        Raises:
+            Overwritten: the model has written over the output since.
+        """
+        dtype = torch.promote_types(self._output.dtype, torch.float32)
+        if self.total is None:
+            return torch.zeros(self._output.shape[1], dtype=dtype, device=self._output.device)
+        if self._versions.modified():
+            raise Overwritten(self.overwritten.format(name="output"))
+        products = self.total.to(dtype) * self._output.to(dtype)
+        return products.sum(dim=(0, 2, 3))

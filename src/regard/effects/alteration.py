@@ -1,0 +1,139 @@
+"""Changing what calls of attention return while a model runs."""
+
+import sys
+from abc import abstractmethod
+from collections.abc import Callable
+from types import TracebackType
+from typing import NamedTuple, NoReturn
+
+from torch import Tensor, nn
+
+from regard.effects.layers import Layers
+from regard.watch.internals import without_torch_function
+from regard.watch.model_listener import ModelListener
+from regard.watch.module_stack import Frame
+from regard.watch.product import Product
+from regard.watch.raw_call import RawCall
+from regard.watch.reading import Reading, num_heads_of, read_axes
+from regard.watch.understood import as_computed
+
+
+class CallSite(NamedTuple):
+    """Who makes a call.
+
+    Attributes:
+        name: the path of the module.
+        module: the module.
+        frame: its run.
+        cross: whether it looks at another sequence, if that is known.
+    """
+
+    name: str
+    module: nn.Module
+    frame: Frame
+    cross: bool | None
+
+
+class Alteration(ModelListener):
+    """Changes the calls of some layers, in the thread in which it is made.
+
+    What it can't change exactly, it refuses. It is at work in the backward pass too, where a model
+    that saves memory computes its calls a second time.
+
+    Args:
+        model: the model.
+        layers: its layers.
+    """
+
+    def __init__(self, model: nn.Module, layers: Layers) -> None:
+        super().__init__(model)
+        self._layers = layers
+        self._problem: ValueError | None = None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        if kind is None:
+            if self._problem is not None:
+                raise self._problem
+            self._layers.check()
+
+    def catch(
+        self, kernel: str, module: nn.Module | None, read: Callable[[], RawCall]
+    ) -> RawCall | None:
+        site = self.site(module)
+        if site is None:
+            return None
+        with without_torch_function():
+            try:
+                call = as_computed(read())
+            except ValueError as error:
+                self.refuse(site, str(error))
+            self._layers.ran(site.name)
+            said = num_heads_of(site.module)
+            if call.query.shape[1] == 1 and said is not None and said > 1:
+                self.refuse(site, f"its {said} heads can't be told from its batch")
+            return self.altered(site, call)
+
+    def catch_product(self, product: Product, num_heads: int | None) -> Tensor | None:
+        site = self.site(None)
+        if site is None:
+            return None
+        with without_torch_function():
+            try:
+                reading = read_axes(product, self.running, num_heads)
+            except ValueError as error:
+                self.refuse(site, str(error))
+            self._layers.ran(site.name)
+            if not reading.heads_known:
+                self.refuse(site, "its heads can't be told from its batch")
+            return self.altered_product(site, product, reading, num_heads)
+
+    def catch_lost(self, frame: Frame, reason: str) -> None:
+        site = self.site(frame.module)
+        if site is None:
+            return
+        # If the model has failed already, that is what is to be told.
+        failed = sys.exc_info()[0] is not None
+        try:
+            self.refuse(site, reason)
+        except ValueError as error:
+            self._problem = error
+            if not failed:
+                raise
+
+    @abstractmethod
+    def altered(self, site: CallSite, call: RawCall) -> RawCall | None:
+        """Return a call as it is to be, or None to leave it as it is."""
+
+    @abstractmethod
+    def altered_product(
+        self, site: CallSite, product: Product, reading: Reading, num_heads: int | None
+    ) -> Tensor | None:
+        """Return what a product is to be, or None to leave it as it is."""
+
+    def site(self, module: nn.Module | None) -> CallSite | None:
+        """Return who makes a call, by default the running module; None if it is left alone."""
+        module = self._places.current if module is None else module
+        if module is None or self._num_pauses:
+            return None
+        name = self._places.name(module)
+        if name is None or not self._layers.has(name):
+            return None
+        frames = (frame for frame in reversed(self.running) if frame.module is module)
+        frame = next(frames, None) or Frame(module, (), {})
+        return CallSite(name, module, frame, self.is_cross(name, module))
+
+    def refuse(self, site: CallSite, reason: str) -> NoReturn:
+        """Raise ValueError: a call can't be altered."""
+        raise ValueError(f"the attention of {site.name or 'the model'} can't be altered: {reason}")
+
+
+def check_heads(name: str, heads: list[int], there: int) -> None:
+    """Raise ValueError if a layer has not so many heads."""
+    if heads and max(heads) >= there:
+        raise ValueError(f"heads: {name} has {there} heads, counted from 0, got head {max(heads)}")

@@ -1,0 +1,50 @@
+"""Pairs that are forbidden to some heads, as a bias."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.patterns import Pattern
+
+
+@dataclass(frozen=True, eq=False)
+class Forbidden:
+    """Gives −inf to the pairs that a pattern allows, in some heads; see `Bias`.
+
+    Attributes:
+        pattern: the pairs.
+        heads: the heads.
+        num_heads: how many heads there are.
+    """
+
+    pattern: Pattern
+    heads: tuple[int, ...]
+    num_heads: int
+
+    additive = True
+    tensors: tuple[Tensor, ...] = ()
+
+    @property
+    def relative(self) -> bool:
+        """Whether the pattern is."""
+        return self.pattern.relative
+
+    @property
+    def batch_size(self) -> int | None:
+        """That of the pattern."""
+        return self.pattern.batch_size
+
+    def adjust(
+        self,
+        scores: Float[Tensor, "*#pairs"],
+        batch: Int[Tensor, "*#pairs"],
+        head: Int[Tensor, "*#pairs"],
+        query: Int[Tensor, "*#pairs"],
+        key: Int[Tensor, "*#pairs"],
+    ) -> Float[Tensor, "..."]:
+        """Return the adjusted scores; see `Bias.adjust`."""
+        chosen = torch.zeros(self.num_heads, dtype=torch.bool, device=head.device)
+        chosen[list(self.heads)] = True
+        return torch.where(chosen[head] & self.pattern.test(batch, query, key), -torch.inf, scores)

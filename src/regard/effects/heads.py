@@ -1,0 +1,125 @@
+"""What each head does to a target: predicted by gradients, or found by ablation."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.calls.head_effects import HeadEffects, How, by_layer, layer_names
+from regard.effects.ablate import ablate
+from regard.effects.layers import Layer
+from regard.effects.scaling import Scaling
+from regard.matrix.progress import progressing
+from regard.watch.where import check_model
+
+Run = Callable[[], Tensor]
+"""Runs a model, and returns a target: one number, such as the difference of two logits."""
+
+
+def heads(
+    model: nn.Module,
+    run: Run,
+    *,
+    how: How = "gradient",
+    only: Iterable[tuple[Layer, int]] | None = None,
+    progress: bool | None = None,
+) -> HeadEffects:
+    """Return what each head does to a target: by how much it falls without the head's output.
+
+        def run():
+            logits = model(**inputs).logits[0, -1]
+            return logits[paris] - logits[rome]
+
+        regard.effects.heads(model, run)                    # one forward and backward pass
+        regard.effects.heads(model, run, how="exact")       # one forward pass for each head
+
+    Args:
+        model: any model that `ablate` can alter.
+        run: runs the model, and returns a number that depends on it.
+        how: "gradient" is a straight line through the model as it is; "integrated" averages the
+            gradients of that and of one more run for each layer, with the layer's outputs halved;
+            "exact" sets the output of one head after the other to zero.
+        only: with "exact", the heads to ablate, each as (layer, head); all by default.
+        progress: whether to show a progress bar. By default one is shown in terminals and notebooks
+            for what takes longer than two seconds, if rich is installed.
+
+    Raises:
+        TypeError: model is no module, or run returns no tensor.
+        ValueError: how is unknown, run returns several numbers or one that does not depend on
+            attention, or a call can't be altered.
+    """
+    check_model(model)
+    if how not in get_args(How):
+        raise ValueError(f"how must be 'gradient', 'integrated' or 'exact', got {how!r}")
+    if only is not None and how != "exact":
+        raise ValueError(f'only is for how="exact", got how={how!r}')
+    if how == "exact":
+        return _exact(model, run, only, progress)
+    rows = _gradients(model, run)
+    if how == "integrated":
+        modules = progressing(list(rows), "layers", len(rows), progress)
+        halved = {module: _gradients(model, run, {module: 0.5})[module] for module in modules}
+        rows = {module: (row + halved[module]) / 2 for module, row in rows.items()}
+    return _named(rows, how)
+
+
+def _gradients(
+    model: nn.Module, run: Run, factors: Mapping[str, float] | None = None
+) -> dict[str, Float[Tensor, "some_heads"]]:
+    """Return g·o of each head, by the path of its module, where outputs are scaled by factors."""
+    with torch.enable_grad(), Scaling(model, factors) as scaling:
+        target = _target(run)
+        scales = scaling.scales
+        if not target.requires_grad:
+            raise ValueError(
+                "run must return a number that depends on the model's attention, with gradients: "
+                "leave torch.no_grad(), .detach() and .item() out"
+            )
+        found = torch.autograd.grad(target, list(scales.values()), materialize_grads=True)
+    return dict(zip(scales, found, strict=True))
+
+
+def _exact(
+    model: nn.Module,
+    run: Run,
+    only: Iterable[tuple[Layer, int]] | None,
+    progress: bool | None,
+) -> HeadEffects:
+    with torch.no_grad():
+        with Scaling(model) as scaling:
+            before = _target(run).double()
+        rows = {
+            module: torch.full((len(scale),), torch.nan, dtype=torch.float64)
+            for module, scale in scaling.scales.items()
+        }
+        names = layer_names(rows)
+        modules = {name: module for module, name in names.items()}
+        chosen = [
+            (name, head) for module, name in names.items() for head in range(len(rows[module]))
+        ]
+        if only is not None:
+            chosen = list(only)
+            for layer, head in chosen:
+                if layer not in modules or not 0 <= head < len(rows[modules[layer]]):
+                    raise ValueError(f"only: the model has no head {(layer, head)!r}")
+        for layer, head in progressing(chosen, "heads", len(chosen), progress):
+            with ablate(model, heads=[(modules[layer], head)]):
+                after = _target(run).double()
+            rows[modules[layer]][head] = before - after
+    return _named(rows, "exact")
+
+
+def _target(run: Run) -> Float[Tensor, ""]:
+    target = run()
+    if not isinstance(target, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"run must return a tensor of one number, got {type(target).__name__}")
+    if target.numel() != 1:
+        raise ValueError(f"run must return one number, got a tensor of shape {list(target.shape)}")
+    return target.reshape(())
+
+
+def _named(rows: Mapping[str, Float[Tensor, "some_heads"]], how: How) -> HeadEffects:
+    names = layer_names(rows)
+    return by_layer({names[module]: row.detach().cpu() for module, row in rows.items()}, how)

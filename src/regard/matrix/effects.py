@@ -1,0 +1,199 @@
+"""What looking at a key does to a target, computed where and when it is looked at."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.matrix.groups import grouped
+from regard.matrix.heads import as_rows_of_key_heads, head_runs, key_heads_of, write_products
+from regard.matrix.index import Index, put, read, take
+from regard.matrix.source import (
+    OVERWRITTEN,
+    Buffers,
+    Fact,
+    KeyColumns,
+    QueryRows,
+    Source,
+    WeightBlock,
+)
+from regard.patterns import Pattern
+from regard.versions import Overwritten, Versions
+
+
+@dataclass(eq=False)
+class Effects:
+    """The effect of each pair, or its contribution, from weights, values and gradients; a `Source`.
+
+    With g the gradient of a target with respect to the output o, the contribution of a pair is
+    A · (g·v), and its effect A · (g·v − g·o).
+
+    Attributes:
+        weights: the attention matrix.
+        value: [batch, key_heads, keys, value_dim].
+        gradient: of the target with respect to the output, [batch, heads, queries, value_dim].
+        contributions: whether to leave g·o out.
+        overwritten: what to say if a tensor was modified in place.
+    """
+
+    weights: Source
+    value: Float[Tensor, "batch key_heads keys value_dim"]
+    gradient: Float[Tensor, "batch heads queries value_dim"]
+    contributions: bool = False
+    overwritten: str = OVERWRITTEN
+    _versions: Versions = field(init=False, repr=False)
+    _row_totals: Tensor = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._versions = Versions([("value", self.value), ("gradient", self.gradient)])
+        # The sum of the contributions of a row, which is g·o. NaN where it isn't known yet.
+        with torch.inference_mode(False):
+            self._row_totals = torch.full(
+                self.shape[:3], torch.nan, dtype=self.dtype, device=self.device
+            )
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        return self.weights.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.weights.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.weights.device
+
+    @property
+    def pattern(self) -> Pattern:
+        return self.weights.pattern
+
+    @property
+    def biased(self) -> bool:
+        return self.weights.biased
+
+    @property
+    def signed(self) -> bool:
+        return True
+
+    @property
+    def group(self) -> int:
+        """How many heads share the values of one key head."""
+        return self.shape[1] // self.value.shape[1]
+
+    def positions(self, queries: Index) -> Int[Tensor, "rows"]:
+        return self.weights.positions(queries)
+
+    def head_runs(self, heads: range, most: int) -> Iterator[range]:
+        return head_runs(heads, self.group, most)
+
+    def allowed(
+        self, rows: QueryRows, keys: Index
+    ) -> Bool[Tensor, "some_batch heads_or_1 rows some_columns"]:
+        return self.weights.allowed(rows, keys)
+
+    def check(self) -> None:
+        self.weights.check()
+        if (name := self._versions.modified()) is not None:
+            raise Overwritten(self.overwritten.format(name=name))
+
+    def rows(self, batch: range, heads: range, queries: Index) -> "_Rows":
+        self.check()
+        key_heads = key_heads_of(heads, self.group)
+        assert key_heads is not None
+        rows = self.weights.rows(batch, heads, queries)
+        gradient = read(self.gradient, batch, heads, queries).to(self.dtype)
+        gradient = as_rows_of_key_heads(gradient, len(key_heads))
+        return _Rows(batch, heads, queries, rows.positions, rows, gradient, key_heads)
+
+    def has_lse(self, batch: range, heads: range, queries: Index) -> bool:
+        """Say whether parts of rows can be computed: whether g·o is known too."""
+        if not self.weights.has_lse(batch, heads, queries):
+            return False
+        return self.contributions or not bool(
+            read(self._row_totals, batch, heads, queries).isnan().any()
+        )
+
+    def compute_lse(self, rows: QueryRows, columns: Sequence[KeyColumns], buffers: Buffers) -> None:
+        """Compute and keep the log-sum-exp of rows, and g·o."""
+        assert isinstance(rows, _Rows)
+        if not self.weights.has_lse(rows.batch, rows.heads, rows.queries):
+            self.weights.compute_lse(rows.of_weights, columns, buffers)
+        if not self.contributions:
+            some = (
+                self.weights.block(rows.of_weights, [one], (), buffers, whole=False).weights
+                for one in columns
+            )
+            self._compute_totals(rows, columns, some, buffers)
+
+    def _compute_totals(
+        self,
+        rows: "_Rows",
+        columns: Sequence[KeyColumns],
+        weights: Iterator[Tensor],
+        buffers: Buffers,
+    ) -> None:
+        """Compute and keep g·o of rows, from their weights on all columns they may look at."""
+        shape = (len(rows.batch), len(rows.heads), len(rows.queries))
+        total = torch.zeros(shape, dtype=self.dtype, device=self.device)
+        for some, part in zip(columns, weights, strict=True):
+            total += self._products(rows, some, buffers).mul_(part).sum(dim=3)
+        for row, one in zip(rows.batch, total, strict=True):
+            put(take(self._row_totals[row], 0, rows.heads), 1, rows.queries, one)
+
+    def _products(
+        self, rows: "_Rows", columns: KeyColumns, buffers: Buffers
+    ) -> Float[Tensor, "batch heads rows columns"]:
+        """Compute g·v."""
+        value = read(self.value, rows.batch, rows.key_heads, columns.keys).to(self.dtype)
+        products = buffers("products", *rows.gradient.shape[:3], value.shape[2])
+        write_products(rows.gradient, value, products)
+        return products.view(len(rows.batch), len(rows.heads), -1, value.shape[2])
+
+    def block(
+        self,
+        rows: QueryRows,
+        columns: Sequence[KeyColumns],
+        facts: Collection[Fact],
+        buffers: Buffers,
+        *,
+        whole: bool,
+    ) -> WeightBlock:
+        assert isinstance(rows, _Rows)
+        found = self.weights.block(rows.of_weights, columns, (), buffers, whole=whole).weights
+        parts = found.split([len(some.keys) for some in columns], dim=3)
+        if whole and not self.has_lse(rows.batch, rows.heads, rows.queries):
+            self._compute_totals(rows, columns, iter(parts), buffers)
+        totals = read(self._row_totals, rows.batch, rows.heads, rows.queries)[..., None]
+        group_max: list[Tensor] = []
+        sums: list[Tensor] = []
+        for some, part in zip(columns, parts, strict=True):
+            products = self._products(rows, some, buffers)
+            part.mul_(products if self.contributions else products.sub_(totals))
+            if "group_max" in facts:
+                group_max.append(grouped(torch.abs(part, out=products), 3, "max"))
+            if "sums" in facts:
+                sums.append(grouped(part, 2, "sum"))
+        block = WeightBlock(found)
+        if group_max:
+            block.group_max = torch.cat(group_max, dim=3)
+        if sums:
+            block.sums = torch.cat(sums, dim=3)
+        return block
+
+
+@dataclass(eq=False)
+class _Rows(QueryRows):
+    """Rows with what it takes to compute them.
+
+    Attributes:
+        of_weights: the same rows of the weights.
+        gradient: heads that share a key head lie one after the other.
+        key_heads: which key heads they look with.
+    """
+
+    of_weights: QueryRows
+    gradient: Float[Tensor, "batch key_heads grouped_rows value_dim"]
+    key_heads: range

@@ -1,0 +1,158 @@
+"""Some queries looking at some keys."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import torch
+from jaxtyping import Bool, Int, Int8
+from torch import Tensor
+
+from regard.patterns.cover import Span, codes
+from regard.patterns.pattern import Lattice, Pattern
+from regard.patterns.to_list import to_list
+from regard.patterns.whole import whole_numbers
+
+Positions = int | slice | range | Sequence[int] | Int[Tensor, "chosen"]
+"""A position, a span of positions, or a list of them."""
+
+_END = 2**62
+"""Where a span ends that has no end; it begins as far below 0 if it has no start."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A set of positions: runs of neighbours, ascending, that do not touch.
+
+    Attributes:
+        spans: first position of each run, and the one behind its last.
+    """
+
+    spans: tuple[tuple[int, int], ...]
+    _starts: Tensor = field(init=False, repr=False, compare=False)
+    _stops: Tensor = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if any(stop >= start for (_, stop), (start, _) in pairwise(self.spans)) or any(
+            start >= stop for start, stop in self.spans
+        ):
+            raise ValueError(f"runs must ascend and not touch, got {self.spans}")
+        # One more that nothing reaches, so that there is a next one to every position.
+        ends = [*self.spans, (_END, _END)]
+        starts, stops = (torch.tensor(side, device="cpu") for side in zip(*ends, strict=True))
+        object.__setattr__(self, "_starts", starts)
+        object.__setattr__(self, "_stops", stops)
+
+    def has(self, position: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
+        """Say elementwise whether a position is in the set."""
+        starts, stops = (side.to(position.device) for side in (self._starts, self._stops))
+        run = torch.searchsorted(stops[:-1], position.contiguous(), right=True)
+        return position >= starts[run]
+
+    def covers(self, span: Span) -> tuple[Bool[Tensor, "..."], Bool[Tensor, "..."]]:
+        """Say of spans whether none, and whether all of their positions are in the set."""
+        run = torch.searchsorted(self._stops[:-1], span.first.contiguous(), right=True)
+        starts, stops = self._starts[run], self._stops[run]
+        return starts > span.last, (starts <= span.first) & (span.last < stops)
+
+    def __repr__(self) -> str:
+        if len(self.spans) == 1:
+            start, stop = self.spans[0]
+            if start > -_END and stop < _END:
+                return f"range({start}, {stop})"
+            return f"slice({start if start > -_END else None}, {stop if stop < _END else None})"
+        if all(stop - start == 1 for start, stop in self.spans):
+            return str([start for start, _ in self.spans])
+        return str([range(*span) for span in self.spans])
+
+
+@dataclass(frozen=True)
+class Pairs(Pattern):
+    """Each of some queries may look at each of some keys."""
+
+    queries: Runs
+    keys: Runs
+
+    def test(
+        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
+    ) -> Bool[Tensor, "..."]:
+        return self.queries.has(query) & self.keys.has(key)
+
+    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+        (no_query, every_query), (no_key, every_key) = (
+            self.queries.covers(query),
+            self.keys.covers(key),
+        )
+        return codes(no_query | no_key, every_query & every_key, batch)
+
+    def lattices(self, query_positions: Int[Tensor, "queries"], num_keys: int) -> list[Lattice]:
+        queries = self.queries.has(query_positions).nonzero().T
+        keys = self.keys.has(torch.arange(num_keys, device="cpu")).nonzero().T
+        if not queries.numel() or not keys.numel():
+            return []
+        return [Lattice(queries, keys, _step(queries), _step(keys))]
+
+    def __repr__(self) -> str:
+        return f"pairs(queries={self.queries!r}, keys={self.keys!r})"
+
+
+def pairs(*, queries: Positions = slice(None), keys: Positions = slice(None)) -> Pattern:
+    """Let some positions look at some positions: each of `queries` at each of `keys`.
+
+    >>> print(pairs(queries=range(2, 5), keys=[0, 3]).draw(5))
+    · · · · ·
+    · · · · ·
+    ■ · · ■ ·
+    ■ · · ■ ·
+    ■ · · ■ ·
+
+    Args:
+        queries: which positions look: a span such as `range(2, 5)` or `slice(2, None)`, a list of
+            positions, or one position; all by default. None may be below 0.
+        keys: at which positions they look, in the same way.
+    """
+    return Pairs(_runs("queries", queries), _runs("keys", keys))
+
+
+def _step(rows: Int[Tensor, "1 rows"]) -> int | None:
+    """Return 1 if rows are neighbours, so that they can be read in place."""
+    return 1 if bool((rows.diff() == 1).all()) else None
+
+
+def _runs(name: str, positions: Positions) -> Runs:
+    """Return a set of positions that a user hands over."""
+    rule = (
+        f"pairs: {name} must be a range, a slice or a list of positions from 0 on, "
+        f"got {positions!r}"
+    )
+    if isinstance(positions, tuple):
+        raise ValueError(f"{rule}: write range(…) for a span, and [ ] around positions")
+    if isinstance(positions, slice):
+        start, stop, step = positions.start, positions.stop, positions.step
+        for end in (start, stop):
+            whole = isinstance(end, int) and not isinstance(end, bool) and end >= 0
+            if end is not None and not whole:
+                raise ValueError(rule)
+        if step not in (None, 1):
+            raise ValueError(f"{rule}: a slice has no step, a range may")
+        ends = (-_END if start is None else start, _END if stop is None else stop)
+        return Runs((ends,) if ends[0] < ends[1] else ())
+    if isinstance(positions, range) and positions.step == 1 and positions.start >= 0:
+        return Runs(((positions.start, positions.stop),) if len(positions) else ())
+    one = isinstance(positions, int) and not isinstance(positions, bool)
+    listed = isinstance(positions, Sequence | Tensor) and not isinstance(positions, str)
+    values = whole_numbers([positions] if one else positions) if one or listed else None
+    if values is None or values.dim() != 1 or (len(values) > 0 and values.min() < 0):
+        raise ValueError(rule)
+    return Runs(_joined(sorted(set(to_list(values)))))
+
+
+def _joined(positions: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Return positions, ascending, as runs of neighbours."""
+    runs: list[tuple[int, int]] = []
+    for position in positions:
+        if runs and runs[-1][1] == position:
+            runs[-1] = (runs[-1][0], position + 1)
+        else:
+            runs.append((position, position + 1))
+    return tuple(runs)

@@ -1,0 +1,208 @@
+"""The files of a recording: regular files below its folder, each the one that was recorded.
+
+`SHA256SUMS` of the root names the SHA-256 of that of every array, which names that of every chunk;
+the digest of the recording is made from the first. So whatever is read is known to be the content
+of the digest, and only what is looked at is read.
+"""
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from regard.recording.errors import RecordingError
+
+SUMS = "SHA256SUMS"
+"""In the format of the command of that name, with paths from the root of the recording."""
+
+MOST_SUMS = 2**28
+"""So many bytes such a file has at most."""
+
+_LINE = re.compile(r"([0-9a-f]{64})  ([^\0\n]+)")
+
+
+class Source(Protocol):
+    """Where files are read from."""
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """Return a file, or None if there is none.
+
+        Raises:
+            RecordingError: it can't be read, or has more than `most` bytes.
+        """
+        ...
+
+    def stamp(self) -> object:
+        """Return what differs once the description was written anew, as far as that is known."""
+        ...
+
+
+class Folder:
+    """Regular files below a folder: no links, pipes or devices.
+
+    Args:
+        root: the folder.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = os.path.realpath(root)
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """Return a file; see `Source`."""
+        path = os.path.join(self._root, *name.split("/"))
+        try:
+            with open(_regular(path, name), "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size > most:
+                    raise RecordingError(f"{name} is damaged: it has {size:,} bytes")
+                # Whoever makes it longer meanwhile gains nothing.
+                return file.read(size)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise RecordingError(f"{name} is damaged: {error}") from error
+
+    def stamp(self) -> object:
+        """Return what tells one description from the next; see `Source`."""
+        try:
+            found = os.stat(os.path.join(self._root, "zarr.json"))
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _regular(path: str, name: str) -> int:
+    """Open a file without following links, and without waiting for the other end of a pipe."""
+    flags = (getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+    if os.path.realpath(path) != path:
+        raise RecordingError(f"{name} is refused: it is a link, or below one")
+    found = os.open(path, os.O_RDONLY | sum(flags))
+    if not stat.S_ISREG(os.fstat(found).st_mode):
+        os.close(found)
+        raise RecordingError(f"{name} is refused: it is no regular file")
+    return found
+
+
+class Remote:
+    """Files below a URL.
+
+    Args:
+        url: one that fsspec knows.
+    """
+
+    def __init__(self, url: str) -> None:
+        from fsspec.core import url_to_fs
+
+        found: tuple[Any, str] = url_to_fs(url)
+        self._system, self._root = found
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """Return a file; see `Source`. What is sent has arrived before its size is known."""
+        try:
+            data: bytes = self._system.cat_file(f"{self._root.rstrip('/')}/{name}")
+        except (FileNotFoundError, PermissionError):
+            # S3 forbids what is not there to whom it does not list what is.
+            return None
+        # Servers answer in many ways, and every library of theirs has errors of its own.
+        except Exception as error:
+            said = str(error).split("\n")[0] or type(error).__name__
+            raise RecordingError(f"{name} can't be had: {said}") from error
+        if len(data) > most:
+            raise RecordingError(f"{name} is damaged: it has {len(data):,} bytes")
+        return data
+
+    def stamp(self) -> object:
+        """Return the same always; see `Source`."""
+        return None
+
+
+class Files:
+    """The files of one recording.
+
+    Args:
+        source: where they are.
+        sums: the SHA-256 of each `SHA256SUMS` below the root. None of a recording that has none:
+            Regard up to 0.1 wrote no such files, and one that is being written has none yet.
+        fixed: whether nothing may have been written anew since now, which is told by the
+            description where there are no sums.
+    """
+
+    def __init__(
+        self, source: Source, sums: Mapping[str, str] | None = None, *, fixed: bool = False
+    ) -> None:
+        self._source, self._sums = source, sums
+        self._stamp = source.stamp() if fixed else None
+        self._below: dict[str, Mapping[str, str]] = {}
+
+    def read(self, folder: str, name: str, most: int) -> bytes | None:
+        """Return a file that was recorded, or None if it was not.
+
+        Args:
+            folder: the folder of the array that it belongs to.
+            name: its path from the root.
+            most: how many bytes it has at most.
+
+        Raises:
+            RecordingError: it is damaged, missing, or not what was recorded.
+        """
+        if self._sums is None:
+            if self._stamp is not None and self._stamp != self._source.stamp():
+                raise RecordingError(f"{folder} is damaged: it was written anew; open it again")
+            return self._source.read(name, most)
+        if folder not in self._below:
+            listed = self._checked(folder, f"{folder}/{SUMS}", self._sums, MOST_SUMS)
+            self._below[folder] = parsed(listed or b"")
+        return self._checked(folder, name, self._below[folder], most)
+
+    def _checked(self, folder: str, name: str, sums: Mapping[str, str], most: int) -> bytes | None:
+        if name not in sums:
+            return None
+        data = self._source.read(name, most)
+        if data is None:
+            raise RecordingError(f"{folder} is damaged: {name} is missing; {_AGAIN}")
+        if hashlib.sha256(data).hexdigest() != sums[name]:
+            raise RecordingError(f"{folder} is damaged: {name} is not what was recorded; {_AGAIN}")
+        return data
+
+
+_AGAIN = "copy it again from where it is whole, or open it again if it was written anew"
+
+
+def parsed(data: bytes) -> dict[str, str]:
+    """Return the SHA-256 of each file that is listed.
+
+    Raises:
+        RecordingError: it is no such list, or lists a file twice.
+    """
+    found: dict[str, str] = {}
+    for line in data.decode("ascii", errors="replace").splitlines():
+        match = _LINE.fullmatch(line)
+        if match is None or match[2] in found:
+            raise RecordingError(f"{SUMS} is damaged: {line[:100]!r}")
+        found[match[2]] = match[1]
+    return found
+
+
+def write_sums(root: Path, arrays: Iterable[str]) -> None:
+    """Write `SHA256SUMS` into the folder of every array, and one of these into the root."""
+    listed: list[str] = []
+    for array in sorted(arrays):
+        lines = [_line(root, name) for name in sorted(_below(root, array))]
+        listed.append(f"{array}/{SUMS}")
+        (root / array / SUMS).write_text("".join(lines), encoding="utf-8")
+    lines = [_line(root, name) for name in listed]
+    (root / SUMS).write_text("".join(lines), encoding="utf-8")
+
+
+def _below(root: Path, array: str) -> Iterator[str]:
+    """Yield the files of an array, by their paths from the root."""
+    for folder, _, files in os.walk(root / array):
+        inside = Path(folder).relative_to(root).as_posix()
+        yield from (f"{inside}/{name}" for name in files if name != SUMS)
+
+
+def _line(root: Path, name: str) -> str:
+    return f"{hashlib.sha256((root / name).read_bytes()).hexdigest()}  {name}\n"

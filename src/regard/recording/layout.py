@@ -1,0 +1,177 @@
+"""Which arrays a recording has, and what each is: what is written, and all that is read."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from regard.recording.arrays import LINE, ROWS, ArraySpec, StoredArray, stored_dtype
+from regard.recording.errors import RecordingError
+from regard.recording.files import Files
+from regard.recording.pattern_data import arrays_named
+from regard.recording.schema import MOST_BYTES, TILE, CallFacts, TextFacts
+
+POOLS = ("mean", "max")
+MOST_PART = 2**28
+"""So many numbers the arrays of the pattern and the bias of a call have together."""
+
+
+def call_specs(facts: CallFacts) -> dict[str, ArraySpec]:
+    """Return the arrays of a call, but for those that its pattern and its bias name."""
+    heads, rows, queries, keys = facts.heads, facts.rows, facts.queries, facts.keys
+    stored = stored_dtype(facts.dtype).name
+    found = {
+        "entropy": ArraySpec.of((rows, queries), "float32", (1, LINE)),
+        "received": ArraySpec.of((rows, keys), "float32", (1, LINE)),
+        "thumbs": ArraySpec.of((heads, *facts.thumb), "float32"),
+    }
+    if facts.stored == "scores":
+        chunk = (1, ROWS, facts.key_dim)
+        lse = "float64" if facts.dtype == "float64" else "float32"
+        found["query"] = ArraySpec.of((heads, queries, facts.key_dim), stored, chunk)
+        found["key"] = ArraySpec.of((facts.key_heads, keys, facts.key_dim), stored, chunk)
+        found["lse"] = ArraySpec.of((heads, queries), lse, (1, LINE))
+    else:
+        found["weights"] = ArraySpec.of((heads, queries, keys), stored, (1, TILE, TILE))
+    if facts.first_position is None:
+        found["positions"] = ArraySpec.of((queries,), "int64")
+    return found | {
+        name: ArraySpec.of((rows, *spec.shape), "float32", (1, TILE, TILE))
+        for name, spec in map_specs(facts.cells, queries, keys).items()
+    }
+
+
+def map_specs(cells: Iterable[int], queries: int, keys: int) -> dict[str, ArraySpec]:
+    """Return the maps of the mean of all heads."""
+    return {
+        f"{pool}/{cell}": ArraySpec.of(
+            (-(-queries // cell), -(-keys // cell)), "float32", (TILE, TILE)
+        )
+        for cell in cells
+        for pool in POOLS
+    }
+
+
+def is_map(name: str) -> bool:
+    """Say whether an array is a map."""
+    return name.split("/")[0] in POOLS
+
+
+def stored_arrays(
+    files: Files, folder: str, specs: Mapping[str, ArraySpec]
+) -> dict[str, StoredArray]:
+    """Return arrays of a folder by their names; of maps, chunks of NaN alone are not written."""
+    return {
+        name: StoredArray(files, f"{folder}/{name}", spec, sparse=is_map(name))
+        for name, spec in specs.items()
+    }
+
+
+def check_declared(
+    metadata: Mapping[str, Any], folder: str, specs: Mapping[str, ArraySpec]
+) -> None:
+    """Make sure that arrays are declared as Regard writes them: types, sizes, chunks and codecs.
+
+    Args:
+        metadata: what a recording declares of each array, by its path.
+        folder: the folder of the arrays.
+        specs: what they must be.
+
+    Raises:
+        RecordingError: one is not there, or is something else.
+    """
+    for name, spec in specs.items():
+        found, wanted = metadata.get(f"{folder}/{name}"), spec.metadata()
+        if not isinstance(found, dict):
+            raise RecordingError(f"{folder} is damaged: it has no {name}; record it again")
+        if found == wanted:
+            continue
+        shape, dtype = found.get("shape"), found.get("data_type")
+        if (shape, dtype) != (wanted["shape"], wanted["data_type"]):
+            raise RecordingError(
+                f"{folder}/{name} must be {spec.dtype} of shape {list(spec.shape)}, got "
+                f"{str(dtype)[:50]} of shape {str(shape)[:50]}: record it again"
+            )
+        differ = [one for one in {**wanted, **found} if found.get(one) != wanted.get(one)]
+        raise RecordingError(
+            f"{folder}/{name} is not stored as Regard does: its {differ[0][:50]} is "
+            f"{str(found.get(differ[0]))[:200]}"
+        )
+
+
+def part_specs(metadata: Mapping[str, Any], folder: str, facts: CallFacts) -> dict[str, ArraySpec]:
+    """Return what the arrays are that a pattern and a bias name, as they are declared.
+
+    Raises:
+        RecordingError: one is none that Regard writes, or they are too large.
+    """
+    found: dict[str, ArraySpec] = {}
+    total = 0
+    for role, name in (*arrays_named(facts.pattern), *arrays_named(facts.bias)):
+        types, *sizes = _parts(facts)[role]
+        found[name] = spec = _declared(metadata, f"{folder}/{name}", types, MOST_PART)
+        known = [size or got for size, got in zip_longest(sizes, spec.shape)]
+        if known != list(spec.shape):
+            raise RecordingError(
+                f"{folder}/{name} must be {role} of shape {sizes}, got {list(spec.shape)}"
+            )
+        total += math.prod(spec.shape)
+    if total > MOST_PART:
+        raise RecordingError(
+            f"{folder}: the arrays of its pattern and bias have {total:,} numbers, and up to "
+            f"{MOST_PART:,} are read"
+        )
+    return found
+
+
+def _parts(facts: CallFacts) -> dict[str, tuple[Any, ...]]:
+    """Return the types of an array, and its sizes as far as they are known, by what it is for."""
+    floats = ("float16", "float32", "float64")
+    return {
+        "edges": (("int64",), None, 2),
+        "ids": (("int64",), facts.keys),
+        "mask": (("bool",), None, facts.keys),
+        "slopes": (floats, facts.heads),
+        "table": (floats, None, facts.heads),
+        "values": (floats, None, None, None),
+    }
+
+
+def text_specs(metadata: Mapping[str, Any], folder: str, facts: TextFacts) -> dict[str, ArraySpec]:
+    """Return the arrays of a text: how many bytes it and its tokens have is declared.
+
+    Raises:
+        RecordingError: one is none that Regard writes, or they are too large.
+    """
+    found: dict[str, ArraySpec] = {
+        "tokens": _declared(metadata, f"{folder}/tokens", ("uint8",), MOST_BYTES),
+        "token_stops": ArraySpec.of((facts.tokens,), "int64"),
+    }
+    if f"{folder}/text" in metadata:
+        found["text"] = _declared(metadata, f"{folder}/text", ("uint8",), MOST_BYTES)
+        # A character is one to four bytes.
+        size = math.prod(found["text"].shape)
+        if not facts.characters <= size <= 4 * facts.characters:
+            raise RecordingError(
+                f"{folder}/text must have {facts.characters:,} characters, got {size:,} bytes"
+            )
+    elif facts.characters:
+        raise RecordingError(f"{folder} is damaged: it has no text; record it again")
+    if f"{folder}/offsets" in metadata:
+        found["offsets"] = ArraySpec.of((facts.tokens, 2), "int64")
+    return found
+
+
+def _declared(metadata: Mapping[str, Any], path: str, types: Sequence[str], most: int) -> ArraySpec:
+    """Return what an array is declared to be, if that may be: its chunks follow from it."""
+    found = metadata.get(path)
+    if not isinstance(found, dict):
+        raise RecordingError(f"{path} is not there: record it again")
+    shape, dtype = found.get("shape"), found.get("data_type")
+    known = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
+    if not known or dtype not in types or not shape or math.prod(shape) > most:
+        raise RecordingError(
+            f"{path} must be {' or '.join(types)} of up to {most:,} numbers, got "
+            f"{str(dtype)[:50]} of shape {str(shape)[:50]}"
+        )
+    return ArraySpec.of(shape, str(dtype))

@@ -1,0 +1,50 @@
+"""What a call means: who may look at whom, from where, and what is added to scores."""
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from regard.attention.inputs import AttentionInputs, autocasted, checked_inputs
+from regard.patterns.narrowed import narrowed
+from regard.patterns.pattern import Everyone
+from regard.positions import Bias, from_tensor
+from regard.positions.joined import joined
+from regard.watch.masks import Masks, Sizes
+from regard.watch.raw_call import RawCall
+
+
+def as_computed(caught: RawCall) -> RawCall:
+    """Return a call with its tensors in the type that autocast gives them."""
+    query, key, value = autocasted(caught.query, caught.key, caught.value)
+    return replace(caught, query=query, key=key, value=value)
+
+
+def understood(caught: RawCall, masks: Masks, *, cross: bool) -> AttentionInputs:
+    """Say what a call means; its values are not looked at, and those returned are its keys.
+
+    Args:
+        caught: the call.
+        masks: reads its mask.
+        cross: whether its keys are known to be those of another sequence.
+
+    Raises:
+        ValueError: it isn't understood.
+    """
+    query, key = caught.query, caught.key
+    batch, heads, queries, _ = query.shape
+    sizes = Sizes(batch, heads, queries, key.shape[2])
+    meaning = masks.read(caught.mask, sizes, cross=cross)
+    positions = meaning.first_query if caught.first_query is None else caught.first_query
+    added: Bias | None = None
+    if caught.added is not None:
+        first = positions
+        if isinstance(first, Tensor):
+            if not bool((first.diff() == 1).all()):
+                raise ValueError("a score bias needs consecutive query positions")
+            first = int(first[0])
+        numbers = caught.added.expand(-1, -1, sizes.queries, -1)[..., : sizes.keys]
+        added = from_tensor(numbers, first_query=first)
+    known = None if isinstance(meaning.pattern, Everyone) else meaning.pattern
+    bias = joined(joined(caught.bias, added), meaning.bias)
+    pattern = narrowed(known, caught.pattern)
+    return checked_inputs(query, key, key, pattern, bias, caught.scale, 0.0, positions)

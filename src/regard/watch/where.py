@@ -1,0 +1,55 @@
+"""Which modules of a model are meant."""
+
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+
+from torch import nn
+
+Where = str | int | Callable[[str, nn.Module], bool]
+"""A module's path, with wildcards; a layer's number; or a rule for a path and its module."""
+
+
+def check_model(model: object) -> None:
+    """Raise TypeError if a model is none."""
+    if isinstance(model, nn.Module):
+        return
+    hint = ""
+    if isinstance(model, str):
+        hint = "; load it first"
+    elif isinstance(getattr(model, "model", None), nn.Module):
+        hint = "; use its .model"
+    raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}{hint}")
+
+
+def wanted(where: Where | Iterable[str | int] | None) -> Callable[[str, nn.Module], bool]:
+    """Return a rule that says of a module whether it is meant."""
+    if where is None:
+        return lambda name, module: True
+    if callable(where):
+        return where
+    chosen = list(where) if isinstance(where, Iterable) and not isinstance(where, str) else [where]
+    for one in chosen:
+        if isinstance(one, bool) or not isinstance(one, str | int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                "where must be a module's path, a layer's number, a list of these, or a function "
+                f"of a path and its module, got {one!r}"
+            )
+    return lambda name, module: any(is_meant(name, one) for one in chosen)
+
+
+def is_meant(name: str, one: str | int) -> bool:
+    """Say whether a path, or a module that it is below, is meant by a path or a layer's number."""
+    parts = name.split(".")
+    if isinstance(one, int):
+        return one in [int(part) for part in parts if part.isdecimal()][:1]
+    paths = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
+    return any(fnmatchcase(path, one) for path in paths)
+
+
+def some_names(modules: Iterable[tuple[str, nn.Module]]) -> str:
+    """Return words that name a few modules of a model, those first that have others inside."""
+    inside = [(name, module) for name, module in modules if name]
+    if not inside:
+        return "it has none inside: leave where out"
+    inside.sort(key=lambda named: next(named[1].children(), None) is None)
+    return f"some are {[name for name, _ in inside[:5]]}"

@@ -1,0 +1,144 @@
+"""Scores of passages, held against attention with a dense mask."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import regard
+from regard.attribution import scoring
+from regard.attribution.attribute import attribute
+from tests.attribution.models import decoder, tokenizer
+
+PROMPT = (
+    "The sea was calm .\nHarriet bought a violin .\nOliver bought a kite .\nwhat did Harriet buy ?"
+)
+ANSWER = "Harriet bought a violin"
+LINES = [range(5), range(5, 10), range(10, 15), range(15, 20)]
+
+
+def tokens() -> Tensor:
+    return torch.tensor([tokenizer()(PROMPT + " " + ANSWER)["input_ids"]])
+
+
+def masked_log_prob(mask: Tensor) -> Tensor:
+    """Return the log-probability of the answer under a mask that is added, [1, 1, n, n]."""
+    ids = tokens()
+    logits = decoder()(ids, attention_mask=mask).logits[0]
+    found = logits.log_softmax(dim=-1)[:-1].gather(1, ids[0, 1:, None])
+    return found[-4:].sum()
+
+
+def causal_mask(hidden: Sequence[range] = ()) -> Tensor:
+    size = tokens().shape[1]
+    mask = torch.zeros(1, 1, size, size, dtype=torch.float64)
+    mask.masked_fill_(torch.ones(size, size).triu(1).bool(), torch.finfo(torch.float64).min)
+    for span in hidden:
+        others = [row for row in range(size) if row not in span]
+        mask[0, 0, others, span.start : span.stop] = torch.finfo(torch.float64).min
+    return mask
+
+
+def run(**options: Any) -> regard.attribution.Attribution:
+    return attribute(decoder(), tokenizer(), PROMPT, ANSWER, "lines", **options)
+
+
+def test_effects_are_gradients_of_scores_from_outside() -> None:
+    mask = causal_mask().requires_grad_()
+    masked_log_prob(mask).backward()
+    assert mask.grad is not None
+    expected: list[float] = []
+    for span in LINES:
+        outside = [row for row in range(mask.shape[2]) if row not in span]
+        expected.append(mask.grad[0, 0, outside, span.start : span.stop].sum().item())
+    found = run()
+    assert [passage.tokens for passage in found.passages] == LINES
+    torch.testing.assert_close(
+        found.scores.double(), torch.tensor(expected, dtype=torch.float64), rtol=1e-10, atol=1e-12
+    )
+    assert found.by_head is not None
+    assert found.by_head.shape == (3, 4, 4)
+    torch.testing.assert_close(found.by_head.sum(dim=(0, 1)), found.scores)
+    assert found.log_prob == pytest.approx(masked_log_prob(causal_mask()).item())
+
+
+def test_leaving_one_out_is_a_run_under_a_mask() -> None:
+    found = run(how="leave-one-out")
+    whole = masked_log_prob(causal_mask())
+    truth = [(whole - masked_log_prob(causal_mask([span]))).item() for span in LINES]
+    assert found.scores.tolist() == pytest.approx(truth, abs=1e-10)
+    checked = run().verify(2)
+    assert sorted(checked.passages) == [0, 1, 2, 3]
+    assert checked.true.tolist() == pytest.approx([truth[n] for n in checked.passages], abs=1e-10)
+    assert -1.0 <= checked.rank_correlation <= 1.0
+
+
+def test_attention_is_the_mean_weight_that_a_passage_gets() -> None:
+    with torch.no_grad():
+        weights = decoder("eager")(tokens(), output_attentions=True).attentions
+    rows = torch.stack(weights)[:, 0, :, -5:-1].mean(dim=2)
+    expected = torch.stack(
+        [rows[..., span.start : span.stop].sum(dim=-1) for span in LINES], dim=-1
+    )
+    found = run(how="attention")
+    torch.testing.assert_close(found.by_head, expected.to(found.by_head.dtype))  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def test_the_tokens_of_an_answer_add_up_to_it() -> None:
+    each, whole = run(each_token=True), run()
+    assert each.by_token is not None
+    assert each.by_token.shape == (4, 4)
+    torch.testing.assert_close(each.by_token.sum(dim=0), whole.scores)
+    torch.testing.assert_close(each.scores, whole.scores)
+    hidden = run(how="leave-one-out")
+    torch.testing.assert_close(hidden.by_token.sum(dim=0), hidden.scores)  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def test_checkpointing_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = run().scores
+    monkeypatch.setattr(scoring, "_CHECKPOINTED", 0)
+    model = decoder()
+    found = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
+    torch.testing.assert_close(found.scores, expected)
+    assert not model.is_gradient_checkpointing
+    assert not any(module.training for module in model.modules())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_the_answer_is_generated_if_there_is_none() -> None:
+    found = attribute(decoder(), tokenizer(), PROMPT, passages="lines", max_new_tokens=3)
+    assert len(found.answer_tokens) == 3
+    again = attribute(decoder(), tokenizer(), PROMPT, found.answer, "lines")
+    torch.testing.assert_close(again.scores, found.scores)
+
+
+def test_it_says_what_it_found() -> None:
+    found = run()
+    (best, score), *_ = found.top(2)
+    assert score == found.scores.max().item()
+    first, *lines = found.table().splitlines()
+    assert first.startswith(f"answer: {ANSWER}  (log-probability {found.log_prob:.2f}; by effects)")
+    assert len(lines) == 4
+    assert best.text in lines[0]
+    assert f"{score:+.3f}" in lines[0]
+    assert repr(found).startswith("Attribution(4 passages, how='effects')\nanswer: ")
+    assert repr(found.verify(1)).splitlines()[-1].startswith("rank correlation ")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"how": "magic"}, "how must be one of"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, got 0"),
+        ({"answer": " "}, "the answer has no tokens, got ' '"),
+        ({"prompt": " \n "}, "the prompt has no passages"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
+    given = {"prompt": PROMPT, "answer": ANSWER, "passages": "lines"} | options
+    with pytest.raises(ValueError, match=re.escape(message)):
+        attribute(decoder(), tokenizer(), **given)
