@@ -84,7 +84,7 @@ def test_attention_is_the_mean_weight_that_a_passage_gets() -> None:
         [rows[..., span.start : span.stop].sum(dim=-1) for span in LINES], dim=-1
     )
     found = run(how="attention")
-    torch.testing.assert_close(found.by_head, expected.to(found.by_head.dtype))  # pyright: ignore[reportOptionalMemberAccess]
+    torch.testing.assert_close(found.by_head, expected.to(found.by_head.dtype) / 12)  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def test_the_tokens_of_an_answer_add_up_to_it() -> None:

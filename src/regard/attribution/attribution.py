@@ -23,8 +23,9 @@ class Attribution:
         answer: the answer.
         answer_tokens: the answer, token by token.
         passages: the passages, in the order of the prompt.
-        scores: of each passage for the answer as a whole. Positive supports it: by effects and by
-            leaving one out, it is a change of the answer's log-probability in nats.
+        scores: of each passage for the answer as a whole. By effects and by leaving one out, a
+            change of its log-probability in nats: positive supports it. By attention, the mean
+            weight over all heads.
         how: how they were computed.
         log_prob: the log-probability of the answer.
         by_head: the same by layer and head, whose sum the scores are; None without heads.

@@ -73,7 +73,10 @@ def by_attention(
     num_answer: int,
     passages: Sequence[range],
 ) -> Float[Tensor, "1 layers heads passages"]:
-    """Return the mean weight that each passage gets from the tokens that predict the answer."""
+    """Return the mean weight that each passage gets from the tokens that predict the answer.
+
+    It is divided among the heads, so that it is their sum.
+    """
     length = tokens.shape[1]
     queries = torch.zeros(1, 1, length, device=tokens.device)
     queries[..., length - num_answer - 1 : -1] = 1 / num_answer
@@ -81,7 +84,8 @@ def by_attention(
     with torch.no_grad(), watch(model, keep=[between]) as seen:
         log_probs(model, tokens, num_answer)
     seen.verify()
-    return torch.stack([call.results[0].weights[0, :, 0].cpu() for call in seen])[None]
+    weights = torch.stack([call.results[0].weights[0, :, 0].cpu() for call in seen])
+    return weights[None] / weights[..., 0].numel()
 
 
 def by_leaving_out(
