@@ -62,7 +62,7 @@ def by_effects(
             for call in seen:
                 call.checked_gradient.total = None
             target.backward(retain_graph=number + 1 < len(targets))
-            found.append(torch.stack([_outside(call, between) for call in seen]))
+            found.append(_by_layer([_outside(call, between) for call in seen]))
     seen.verify()
     return torch.stack(found)
 
@@ -84,8 +84,8 @@ def by_attention(
     with torch.no_grad(), watch(model, keep=[between]) as seen:
         log_probs(model, tokens, num_answer)
     seen.verify()
-    weights = torch.stack([call.results[0].weights[0, :, 0].cpu() for call in seen])
-    return weights[None] / weights[..., 0].numel()
+    weights = _by_layer([call.results[0].weights[0, :, 0].cpu() for call in seen])
+    return weights[None] / sum(call.heads for call in seen)
 
 
 def by_leaving_out(
@@ -130,6 +130,13 @@ def _members(length: int, passages: Sequence[range], device: torch.device) -> Te
     for number, tokens in enumerate(passages):
         members[0, number, tokens.start : tokens.stop] = True
     return members
+
+
+def _by_layer(
+    rows: list[Float[Tensor, "some_heads passages"]],
+) -> Float[Tensor, "layers heads passages"]:
+    """Return what each layer has, with zeros where one has fewer heads than others."""
+    return nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
 
 def _outside(call: AttentionCall, between: Between) -> Float[Tensor, "heads passages"]:
