@@ -72,8 +72,8 @@ def test_leaving_one_out_is_a_run_under_a_mask() -> None:
     assert found.scores.tolist() == pytest.approx(truth, abs=1e-10)
     checked = run().verify(2)
     assert sorted(checked.passages) == [0, 1, 2, 3]
-    assert checked.true.tolist() == pytest.approx([truth[n] for n in checked.passages], abs=1e-10)
-    assert -1.0 <= checked.rank_correlation <= 1.0
+    assert checked.exact.tolist() == pytest.approx([truth[n] for n in checked.passages], abs=1e-10)
+    assert -1.0 <= checked.spearman <= 1.0
 
 
 def test_attention_is_the_mean_weight_that_a_passage_gets() -> None:
@@ -126,7 +126,7 @@ def test_it_says_what_it_found() -> None:
     assert best.text in lines[0]
     assert f"{score:+.3f}" in lines[0]
     assert repr(found).startswith("Attribution(4 passages, how='effects')\nanswer: ")
-    assert repr(found.verify(1)).splitlines()[-1].startswith("rank correlation ")
+    assert repr(found.verify(1)).splitlines()[-1].startswith("Spearman ")
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ def test_the_planted_passage_comes_first() -> None:
     assert found.top(1)[0][0].text == passages[5]
     checked = found.verify(1)
     # What the answer loses without the passage, and without another.
-    assert checked.true[0] > 2.0
-    assert checked.true[0] > 4 * checked.true[1].abs()
+    assert checked.exact[0] > 2.0
+    assert checked.exact[0] > 4 * checked.exact[1].abs()
     by_attention = regard.attribute(
         model, tokenizer, prompt, " telescope", passages, how="attention"
     )

@@ -2,7 +2,7 @@
 
 from regard.attribution.attribute import attribute
 from regard.attribution.attribution import Attribution
+from regard.attribution.hidden import HiddenPassages
 from regard.attribution.passages import Passage
-from regard.attribution.verification import Verification
 
-__all__ = ["Attribution", "Passage", "Verification", "attribute"]
+__all__ = ["Attribution", "HiddenPassages", "Passage", "attribute"]

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attribution.hidden import HiddenPassages
 from regard.attribution.passages import Passage
-from regard.attribution.verification import Verification
 
 How = Literal["effects", "attention", "leave-one-out"]
 
@@ -48,7 +48,7 @@ class Attribution:
         order = self.scores.argsort(descending=True)[:count].tolist()
         return [(self.passages[number], float(self.scores[number])) for number in order]
 
-    def verify(self, count: int = 5, *, seed: int = 0) -> Verification:
+    def verify(self, count: int = 5, *, seed: int = 0) -> HiddenPassages:
         """Hide passages, and compare what the answer truly loses with the scores.
 
         Args:
@@ -62,7 +62,7 @@ class Attribution:
         drawn = torch.randperm(len(others), generator=generator)[:count].tolist()
         chosen = strongest + sorted(others[number] for number in drawn)
         truth = self._hide([[number] for number in chosen]).sum(dim=1)
-        return Verification(chosen, self.scores[chosen], truth, self.how)
+        return HiddenPassages(chosen, self.scores[chosen], truth, self.how)
 
     def table(self, count: int | None = None) -> str:
         """Return the passages as lines of text, the largest score first."""

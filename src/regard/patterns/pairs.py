@@ -21,7 +21,7 @@ _END = 2**62
 
 
 @dataclass(frozen=True)
-class Runs:
+class PositionSet:
     """A set of positions: runs of neighbours, ascending, that do not touch.
 
     Attributes:
@@ -70,8 +70,8 @@ class Runs:
 class Pairs(Pattern):
     """Each of some queries may look at each of some keys."""
 
-    queries: Runs
-    keys: Runs
+    queries: PositionSet
+    keys: PositionSet
 
     def test(
         self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
@@ -119,7 +119,7 @@ def _step(rows: Int[Tensor, "1 rows"]) -> int | None:
     return 1 if bool((rows.diff() == 1).all()) else None
 
 
-def _runs(name: str, positions: Positions) -> Runs:
+def _runs(name: str, positions: Positions) -> PositionSet:
     """Return a set of positions that a user hands over."""
     rule = (
         f"pairs: {name} must be a range, a slice or a list of positions from 0 on, "
@@ -136,15 +136,15 @@ def _runs(name: str, positions: Positions) -> Runs:
         if step not in (None, 1):
             raise ValueError(f"{rule}: a slice has no step, a range may")
         ends = (-_END if start is None else start, _END if stop is None else stop)
-        return Runs((ends,) if ends[0] < ends[1] else ())
+        return PositionSet((ends,) if ends[0] < ends[1] else ())
     if isinstance(positions, range) and positions.step == 1 and positions.start >= 0:
-        return Runs(((positions.start, positions.stop),) if len(positions) else ())
+        return PositionSet(((positions.start, positions.stop),) if len(positions) else ())
     one = isinstance(positions, int) and not isinstance(positions, bool)
     listed = isinstance(positions, Sequence | Tensor) and not isinstance(positions, str)
     values = whole_numbers([positions] if one else positions) if one or listed else None
     if values is None or values.dim() != 1 or (len(values) > 0 and values.min() < 0):
         raise ValueError(rule)
-    return Runs(_joined(sorted(set(to_list(values)))))
+    return PositionSet(_joined(sorted(set(to_list(values)))))
 
 
 def _joined(positions: Sequence[int]) -> tuple[tuple[int, int], ...]:

@@ -24,7 +24,7 @@ MOST_SUMS = 2**28
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\0\n]+)")
 
 
-class Source(Protocol):
+class FileSource(Protocol):
     """Where files are read from."""
 
     def read(self, name: str, most: int) -> bytes | None:
@@ -51,7 +51,7 @@ class Folder:
         self._root = os.path.realpath(root)
 
     def read(self, name: str, most: int) -> bytes | None:
-        """Return a file; see `Source`."""
+        """Return a file; see `FileSource`."""
         path = os.path.join(self._root, *name.split("/"))
         try:
             with open(_regular(path, name), "rb") as file:
@@ -66,7 +66,7 @@ class Folder:
             raise RecordingError(f"{name} is damaged: {error}") from error
 
     def stamp(self) -> object:
-        """Return what tells one description from the next; see `Source`."""
+        """Return what tells one description from the next; see `FileSource`."""
         try:
             found = os.stat(os.path.join(self._root, "zarr.json"))
         except OSError:
@@ -100,7 +100,7 @@ class Remote:
         self._system, self._root = found
 
     def read(self, name: str, most: int) -> bytes | None:
-        """Return a file; see `Source`. What is sent has arrived before its size is known."""
+        """Return a file; see `FileSource`. What is sent has arrived before its size is known."""
         try:
             data: bytes = self._system.cat_file(f"{self._root.rstrip('/')}/{name}")
         except (FileNotFoundError, PermissionError):
@@ -115,7 +115,7 @@ class Remote:
         return data
 
     def stamp(self) -> object:
-        """Return the same always; see `Source`."""
+        """Return the same always; see `FileSource`."""
         return None
 
 
@@ -131,7 +131,7 @@ class Files:
     """
 
     def __init__(
-        self, source: Source, sums: Mapping[str, str] | None = None, *, fixed: bool = False
+        self, source: FileSource, sums: Mapping[str, str] | None = None, *, fixed: bool = False
     ) -> None:
         self._source, self._sums = source, sums
         self._stamp = source.stamp() if fixed else None

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from regard.recording.digest import digest_of, digests_without_sums
 from regard.recording.errors import RecordingError
-from regard.recording.files import MOST_SUMS, SUMS, Files, Folder, Remote, Source, parsed
+from regard.recording.files import MOST_SUMS, SUMS, Files, FileSource, Folder, Remote, parsed
 from regard.recording.layout import (
     call_specs,
     check_declared,
@@ -74,7 +74,7 @@ def open(path: str | PathLike[str]) -> Recording:
         raise RecordingError(f"{where}: {error}") from error
 
 
-def _source(where: str) -> Source:
+def _source(where: str) -> FileSource:
     """Return where files are read from, if there may be a recording."""
     if "://" in where and not where.startswith("file://"):
         try:
@@ -105,7 +105,7 @@ def _source(where: str) -> Source:
     return Folder(path)
 
 
-def _description(source: Source, where: str) -> dict[str, Any]:
+def _description(source: FileSource, where: str) -> dict[str, Any]:
     """Read what a recording declares.
 
     No other file that declares something is looked at: Zarr keeps a copy of them all in this one.

@@ -14,7 +14,7 @@ from regard.patterns.from_mask import FromMask
 from regard.patterns.global_at import GlobalAt
 from regard.patterns.neighbours import Neighbours
 from regard.patterns.padding import Padding
-from regard.patterns.pairs import Pairs, Runs
+from regard.patterns.pairs import Pairs, PositionSet
 from regard.patterns.pattern import Both, Either, Everyone, Not, Pattern
 from regard.patterns.prefix import Prefix
 from regard.patterns.strided import Strided
@@ -175,8 +175,8 @@ def _from_data(data: Data, read: Callable[[str], Tensor]) -> Pattern:
             raise RecordingError(f"it has a pattern of a kind that is not known: {kind!r}")
 
 
-def _runs(spans: Sequence[Sequence[int]]) -> Runs:
-    return Runs(tuple((_place(start), _place(stop)) for start, stop in spans))
+def _runs(spans: Sequence[Sequence[int]]) -> PositionSet:
+    return PositionSet(tuple((_place(start), _place(stop)) for start, stop in spans))
 
 
 def _place(value: object) -> int:

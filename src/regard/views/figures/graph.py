@@ -15,7 +15,7 @@ from regard.views.figures.fonts import wrapped
 from regard.views.figures.layered import draw_layers
 from regard.views.figures.line import line_of, width_for
 from regard.views.figures.names import layer_names, title_of
-from regard.views.figures.strongest import Pairs, strongest_pairs
+from regard.views.figures.strongest import StrongestPairs, strongest_pairs
 from regard.views.figures.style import SMALL, drawing, one_axes, set_height, size_in_points
 from regard.views.figures.tokens import Labels, positions_of, row_and_column_labels
 
@@ -50,7 +50,7 @@ class Choice:
         usual = 0.05 if num_tokens <= LABELLED else 0.3
         return cls(usual if threshold is None else threshold, top)
 
-    def pairs(self, matrix: AttentionMatrix) -> Pairs:
+    def pairs(self, matrix: AttentionMatrix) -> StrongestPairs:
         """Return the pairs of a matrix to show."""
         return strongest_pairs(matrix, threshold=self.threshold, top=self.top, most=MOST)
 
@@ -139,7 +139,9 @@ def graph(
     return figure
 
 
-def draw_arcs(ax: Any, text: tuple[Labels, Sequence[int]], pairs: Pairs, *, own: bool) -> list[str]:
+def draw_arcs(
+    ax: Any, text: tuple[Labels, Sequence[int]], pairs: StrongestPairs, *, own: bool
+) -> list[str]:
     """Draw pairs as arcs over a text, and return notes for the caption.
 
     Args:
@@ -198,9 +200,9 @@ def _rise(distance: float, longest: float) -> float:
     return (distance / longest) ** 0.7
 
 
-def _shown(pairs: Pairs) -> int:
+def _shown(pairs: StrongestPairs) -> int:
     return len(pairs.weights)
 
 
-def _total(pairs: Pairs) -> int:
+def _total(pairs: StrongestPairs) -> int:
     return pairs.total

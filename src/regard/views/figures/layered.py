@@ -8,7 +8,7 @@ import numpy as np
 from regard.views.figures.arcs import strokes
 from regard.views.figures.colours import directions, muted
 from regard.views.figures.line import line_of
-from regard.views.figures.strongest import Pairs
+from regard.views.figures.strongest import StrongestPairs
 from regard.views.figures.style import TALLEST, set_height, size_in_points
 from regard.views.figures.ticks import round_places
 from regard.views.figures.tokens import Labels
@@ -20,7 +20,7 @@ _PAD = 4.0
 def draw_layers(
     ax: Any,
     text: tuple[Labels, Sequence[int]],
-    layers: list[Pairs],
+    layers: list[StrongestPairs],
     names: list[str],
     *,
     own: bool,

@@ -11,7 +11,7 @@ from regard.matrix.index import as_tensor
 from regard.views.means import mean_rows
 
 
-class Pairs(NamedTuple):
+class StrongestPairs(NamedTuple):
     """Pairs of a matrix, the strongest first.
 
     Attributes:
@@ -29,7 +29,7 @@ class Pairs(NamedTuple):
 
 def strongest_pairs(
     matrix: AttentionMatrix, *, threshold: float, top: int | None, most: int
-) -> Pairs:
+) -> StrongestPairs:
     """Return the pairs above a threshold that are among the strongest of their query.
 
     Args:
@@ -59,7 +59,7 @@ def strongest_pairs(
         rows, weights, total = rows.cpu(), best.weights[rows, ranks].cpu(), len(rows)
     order = weights.argsort(descending=True, stable=True)[:most]
     queries = _standing(matrix)[rows[order].numpy()]
-    return Pairs(queries, keys[order].numpy(), weights[order].numpy(), total)
+    return StrongestPairs(queries, keys[order].numpy(), weights[order].numpy(), total)
 
 
 def _of_mean(
