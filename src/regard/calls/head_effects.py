@@ -23,8 +23,8 @@ class HeadEffects(Result):
 
     Attributes:
         effects: by layer and head; NaN where a layer has fewer heads, or a head was not asked for.
-        how: "gradient" is a straight line, the sum of g·o; "integrated" averages gradients over
-            runs with scaled outputs; "exact" is what ablation gave.
+        how: "gradient" is a straight line, the sum of g·o; "integrated" the same in runs
+            with scaled outputs; "exact" is what ablation gave.
     """
 
     effects: Float[Tensor, "layers heads"]

@@ -14,6 +14,13 @@ from regard.effects.scaling import Scaling
 from regard.matrix.progress import progressing
 from regard.watch.where import check_model
 
+_SCALED = 0.75
+"""The factor on the outputs of a layer whose gradients are integrated.
+
+All heads of the layer are scaled together, and only one is to be ablated; so going all the way to 0
+predicts worse than going nowhere.
+"""
+
 Run = Callable[[], Tensor]
 """Runs a model, and returns a target: one number, such as the difference of two logits."""
 
@@ -38,9 +45,9 @@ def heads(
     Args:
         model: any model that `ablate` can alter.
         run: runs the model, and returns a number that depends on it.
-        how: "gradient" is a straight line through the model as it is; "integrated" averages the
-            gradients of that and of one more run for each layer, with the layer's outputs halved;
-            "exact" sets the output of one head after the other to zero.
+        how: "gradient" is a straight line through the model as it is; "integrated" takes the
+            gradients of one run for each layer, with the layer's outputs at three quarters, halfway
+            from whole to halved; "exact" sets the output of one head after the other to zero.
         only: with "exact", the heads to ablate, each as (layer, head); all by default.
         progress: whether to show a progress bar. By default one is shown in terminals and notebooks
             for what takes longer than two seconds, if rich is installed.
@@ -57,12 +64,21 @@ def heads(
         raise ValueError(f'only is for how="exact", got how={how!r}')
     if how == "exact":
         return _exact(model, run, only, progress)
-    rows = _gradients(model, run)
-    if how == "integrated":
-        modules = progressing(list(rows), "layers", len(rows), progress)
-        halved = {module: _gradients(model, run, {module: 0.5})[module] for module in modules}
-        rows = {module: (row + halved[module]) / 2 for module, row in rows.items()}
+    if how == "gradient":
+        return _named(_gradients(model, run), how)
+    modules = list(_before(model, run)[1])
+    rows = {
+        module: _gradients(model, run, {module: _SCALED})[module]
+        for module in progressing(modules, "layers", len(modules), progress)
+    }
     return _named(rows, how)
+
+
+def _before(model: nn.Module, run: Run) -> tuple[Float[Tensor, ""], dict[str, int]]:
+    """Return the target of a model as it is, and the number of heads of each module."""
+    with torch.no_grad(), Scaling(model) as scaling:
+        target = _target(run)
+    return target, {module: len(scale) for module, scale in scaling.scales.items()}
 
 
 def _gradients(
@@ -87,27 +103,23 @@ def _exact(
     only: Iterable[tuple[Layer, int]] | None,
     progress: bool | None,
 ) -> HeadEffects:
-    with torch.no_grad():
-        with Scaling(model) as scaling:
-            before = _target(run).double()
-        rows = {
-            module: torch.full((len(scale),), torch.nan, dtype=torch.float64)
-            for module, scale in scaling.scales.items()
-        }
-        names = layer_names(rows)
-        modules = {name: module for module, name in names.items()}
-        chosen = [
-            (name, head) for module, name in names.items() for head in range(len(rows[module]))
-        ]
-        if only is not None:
-            chosen = list(only)
-            for layer, head in chosen:
-                if layer not in modules or not 0 <= head < len(rows[modules[layer]]):
-                    raise ValueError(f"only: the model has no head {(layer, head)!r}")
-        for layer, head in progressing(chosen, "heads", len(chosen), progress):
-            with ablate(model, heads=[(modules[layer], head)]):
-                after = _target(run).double()
-            rows[modules[layer]][head] = before - after
+    before, counts = _before(model, run)
+    names = layer_names(counts)
+    modules = {name: module for module, name in names.items()}
+    chosen = [(names[module], head) for module, count in counts.items() for head in range(count)]
+    if only is not None:
+        chosen = list(only)
+        for layer, head in chosen:
+            if layer not in modules or not 0 <= head < counts[modules[layer]]:
+                raise ValueError(f"only: the model has no head {(layer, head)!r}")
+    rows = {
+        module: torch.full((count,), torch.nan, dtype=torch.float64)
+        for module, count in counts.items()
+    }
+    for layer, head in progressing(chosen, "heads", len(chosen), progress):
+        with torch.no_grad(), ablate(model, heads=[(modules[layer], head)]):
+            after = _target(run)
+        rows[modules[layer]][head] = before.double() - after.double()
     return _named(rows, "exact")
 
 
