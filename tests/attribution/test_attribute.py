@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transformers import BertConfig, BertLMHeadModel, T5Config, T5ForConditionalGeneration
 
 import regard
 from regard.attribution import scoring
 from regard.attribution.attribute import attribute
-from tests.attribution.models import decoder, tokenizer
+from tests.attribution.models import WORDS, decoder, tokenizer
+from tests.small import SIZES, T5
 
 PROMPT = (
     "The sea was calm .\nHarriet bought a violin .\nOliver bought a kite .\nwhat did Harriet buy ?"
@@ -142,3 +144,14 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -
     given = {"prompt": PROMPT, "answer": ANSWER, "passages": "lines"} | options
     with pytest.raises(ValueError, match=re.escape(message)):
         attribute(decoder(), tokenizer(), **given)
+
+
+def test_encoders_are_refused() -> None:
+    encoder = BertLMHeadModel(BertConfig(**SIZES | {"vocab_size": len(WORDS)})).eval()
+    with pytest.raises(
+        ValueError, match="BertLMHeadModel attends to later tokens: attribute needs"
+    ):
+        attribute(encoder, tokenizer(), PROMPT, ANSWER, "lines")
+    both = T5ForConditionalGeneration(T5Config(**T5)).eval()
+    with pytest.raises(ValueError, match="T5ForConditionalGeneration is an encoder–decoder"):
+        attribute(both, tokenizer(), PROMPT, ANSWER, "lines")

@@ -33,6 +33,16 @@ def generated(model: Any, ids: Sequence[int], max_new_tokens: int) -> list[int]:
     return answer
 
 
+def check_causal(model: nn.Module, tokens: Int[Tensor, "1 length"]) -> None:
+    """Raise ValueError if what a model says of the first token depends on the second."""
+    with torch.no_grad():
+        alone, before = (model(tokens[:, :size]).logits[0, 0].float() for size in (1, 2))
+    if not torch.allclose(alone, before, rtol=1e-2, atol=1e-2 * float(alone.abs().max())):
+        raise ValueError(
+            f"{type(model).__name__} attends to later tokens: attribute needs a decoder"
+        )
+
+
 def log_probs(
     model: nn.Module, tokens: Int[Tensor, "1 length"], num_answer: int
 ) -> Float[Tensor, "answer"]:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attribution.answer import device_of, generated, log_probs
+from regard.attribution.answer import check_causal, device_of, generated, log_probs
 from regard.attribution.attribution import Attribution, How
 from regard.attribution.passages import Passages
 from regard.attribution.prompt import Messages, prompt_of
@@ -66,6 +66,7 @@ def attribute(
         if not reply:
             raise ValueError(f"the answer has no tokens, got {answer!r}")
     tokens = torch.tensor([given.ids + reply], device=device_of(model))
+    check_causal(model, tokens)
     spans = [passage.tokens for passage in given.passages]
 
     def hide(sets: Sequence[Sequence[int]]) -> Float[Tensor, "sets answer"]:

@@ -6,6 +6,7 @@ import typer
 
 from regard import __version__
 from regard.cli.atlas import atlas
+from regard.cli.attribute import attribute
 from regard.cli.doctor import doctor
 from regard.cli.explain import explain
 from regard.cli.heads import heads
@@ -43,7 +44,7 @@ def options(
     """Take the options that all commands share."""
 
 
-for command in (look, heads, explain, record):
+for command in (look, heads, explain, attribute, record):
     app.command()(command)
 app.command("map")(map_recordings)
 app.command()(publish)

@@ -37,6 +37,7 @@ def load(
     model: str,
     *,
     device: str = "cpu",
+    generates: bool = False,
     allow_pickle: bool = False,
     allow_remote_code: bool = False,
 ) -> Loaded:
@@ -45,6 +46,7 @@ def load(
     Args:
         model: a folder, a GGUF file, or a name on the Hugging Face hub.
         device: where to put it.
+        generates: whether a decoder is needed with the head that scores tokens.
         allow_pickle: whether weights may be read that can run code when they are read.
         allow_remote_code: whether Python files that come with the model may be run.
 
@@ -72,7 +74,11 @@ def load(
     kind = _kind(config)
     if kind != "image":
         _check_tokenizer(where, options)
-    auto = transformers.AutoModelForSeq2SeqLM if kind == "text to text" else transformers.AutoModel
+    if generates and kind != "text":
+        raise ValueError(f"{model} is no decoder: pass a model that goes on with a text")
+    auto: Any = transformers.AutoModelForCausalLM if generates else transformers.AutoModel
+    if kind == "text to text":
+        auto = transformers.AutoModelForSeq2SeqLM
     weights = {} if "gguf_file" in options else {"use_safetensors": not allow_pickle}
     try:
         loaded, report = auto.from_pretrained(

@@ -1,0 +1,125 @@
+"""`regard attribute`: which passages of a prompt an answer used."""
+
+from typing import Annotated, Any, cast
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from regard.attribution import Attribution, HiddenPassages
+from regard.attribution import attribute as score
+from regard.cli.console import doing, one_line_errors, out, print_json
+from regard.cli.head_ranking import bar
+from regard.cli.loading import load
+from regard.cli.options import DeviceOption, JsonOption, ModelOption, PickleOption, RemoteCodeOption
+from regard.cli.reading import read_input
+
+
+@one_line_errors
+def attribute(
+    prompt: Annotated[
+        str, typer.Argument(metavar="TEXT|FILE", help="A prompt, a text file, or - for stdin.")
+    ],
+    model: ModelOption,
+    answer: Annotated[
+        str | None,
+        typer.Option(help="The answer, as it follows the prompt; by default what is generated."),
+    ] = None,
+    passages: Annotated[
+        str, typer.Option(help="Split the prompt into: paragraphs, lines, sentences.")
+    ] = "paragraphs",
+    how: Annotated[
+        str, typer.Option(help="Score by: effects, attention, leave-one-out.")
+    ] = "effects",
+    top: Annotated[int, typer.Option(min=1, help="Number of passages to print.")] = 10,
+    verify: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Hide so many of the strongest passages, and of others, and compare."
+        ),
+    ] = 0,
+    as_json: JsonOption = False,
+    device: DeviceOption = "cpu",
+    allow_pickle: PickleOption = False,
+    allow_remote_code: RemoteCodeOption = False,
+) -> None:
+    """Rank the passages of a prompt by how much they support the answer.
+
+    **Examples**
+
+        regard attribute prompt.txt -m ./smollm2 --passages lines
+
+        regard attribute prompt.txt -m ./smollm2 --answer " Paris" --verify 3
+    """
+    given = read_input(prompt)
+    if not isinstance(given, str) or not given.strip():
+        raise ValueError("the prompt must be a text, and not empty")
+    with doing(f"loading {model}"):
+        loaded = load(
+            model,
+            device=device,
+            generates=True,
+            allow_pickle=allow_pickle,
+            allow_remote_code=allow_remote_code,
+        )
+    with doing(f"running {loaded.name}"):
+        found = score(loaded.model, loaded.prepare, given, answer, passages, how=cast(Any, how))
+    checked = found.verify(verify) if verify else None
+    if as_json:
+        print_json(_as_data(found, checked))
+    else:
+        _print(found, checked, top)
+
+
+def _print(found: Attribution, checked: HiddenPassages | None, top: int) -> None:
+    console, exact = out(), _exact(checked)
+    console.print(f"answer: {found.answer.strip()}", markup=False)
+    console.print(f"log-probability {found.log_prob:.2f}; scores by {found.how}", style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("score", justify="right", style="bold", no_wrap=True)
+    if exact:
+        table.add_column("exact", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("passage", overflow="ellipsis", no_wrap=True)
+    largest = max(float(found.scores.abs().max()), 1e-12)
+    order = found.scores.argsort(descending=True).tolist()
+    for number in order[:top]:
+        value = found.scores[number].item()
+        cells = [f"{value:+.3f}"]
+        if exact:
+            cells.append(f"{exact[number]:+.3f}" if number in exact else "")
+        cells += [bar(abs(value) / largest), " ".join(found.passages[number].text.split())]
+        table.add_row(*map(escape, cells))
+    console.print(table)
+    if checked is not None:
+        console.print(f"Spearman {checked.spearman:.2f}", style="dim")
+    if len(order) > top:
+        console.print(f"[dim]{len(order) - top} other passages: --top {len(order)}[/dim]")
+
+
+def _as_data(found: Attribution, checked: HiddenPassages | None) -> dict[str, Any]:
+    exact = _exact(checked)
+    return {
+        "answer": found.answer,
+        "log_prob": found.log_prob,
+        "how": found.how,
+        "passages": [
+            {
+                "text": passage.text,
+                "start": passage.start,
+                "stop": passage.stop,
+                "score": score,
+                "exact": exact.get(number),
+            }
+            for number, (passage, score) in enumerate(
+                zip(found.passages, found.scores.tolist(), strict=True)
+            )
+        ],
+    }
+
+
+def _exact(checked: HiddenPassages | None) -> dict[int, float]:
+    """Return what the answer loses without each passage that was hidden."""
+    if checked is None:
+        return {}
+    return dict(zip(checked.passages, checked.exact.tolist(), strict=True))
