@@ -15,6 +15,8 @@ FIRST_SCREEN = 128
 """Number of tokens on the first screen, among which the token is chosen."""
 
 _ROWS_AT_ONCE = 16
+_NEAR = 2
+"""Up to this distance a word is a neighbour: "didn" and "t" of "didn't"."""
 
 _SPECIAL = re.compile(r"\[[^\s\[\]]+\]|<[^\s<>]+>")
 
@@ -78,7 +80,7 @@ def informative(layer: Layer, queries: Int[Tensor, "some"]) -> Bool[Tensor, "som
     if layer.queries.text != layer.keys.text:
         return found
     rows = torch.tensor(layer.queries.positions)[queries]
-    return found & ((keys - rows[:, None]).abs() > 1)
+    return found & ((keys - rows[:, None]).abs() > _NEAR)
 
 
 def _asking(part: TextPart) -> Int[Tensor, "some"]:
