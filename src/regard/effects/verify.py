@@ -100,7 +100,7 @@ def ranks(values: Float[Tensor, "numbers"]) -> Float[Tensor, "numbers"]:
 
     >>> import torch
     >>> ranks(torch.tensor([3.0, 1.0, 3.0, 2.0]))
-    tensor([2.5000, 0.0000, 2.5000, 1.0000], dtype=torch.float64)
+    tensor([2.5000, 0.0000, 2.5000, 1.0000])
     """
     values = values.double()
     below = (values[:, None] > values).sum(dim=1)

@@ -61,9 +61,11 @@ class PositionSet:
             if start > -_END and stop < _END:
                 return f"range({start}, {stop})"
             return f"slice({start if start > -_END else None}, {stop if stop < _END else None})"
-        if all(stop - start == 1 for start, stop in self.spans):
-            return str([start for start, _ in self.spans])
-        return str([range(*span) for span in self.spans])
+        runs = (
+            str(start) if stop - start == 1 else f"*range({start}, {stop})"
+            for start, stop in self.spans
+        )
+        return f"[{', '.join(runs)}]"
 
 
 @dataclass(frozen=True)
