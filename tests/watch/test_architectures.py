@@ -199,7 +199,7 @@ def torch_attention(side: str, need_weights: bool) -> Found:
 def our_models(side: str) -> Found:
     sizes: dict[str, Any] = {"model_dim": 24, "num_layers": 2, "num_heads": 4}
     encoder = lively(TextEncoder(vocabulary_size=50, **sizes)).eval()
-    decoder = lively(TextDecoder(vocabulary_size=50, positions="rotary", **sizes)).eval()
+    decoder = lively(TextDecoder(vocabulary_size=50, position_encoding="rotary", **sizes)).eval()
     images = lively(ImageEncoder(image_size=24, patch_size=4, **sizes)).eval()
     ids, mask = tokens(), real(side)
     firsts, lengths = mask.argmax(dim=1), mask.sum(dim=1)

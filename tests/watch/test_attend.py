@@ -162,7 +162,7 @@ WORDS = torch.randint(19, (BATCH, KEYS), generator=torch.Generator().manual_seed
 @pytest.mark.parametrize("positions", ["learned", "rotary", "alibi", "relative", None])
 def test_text_encoder(positions: str | None) -> None:
     torch.manual_seed(11)
-    model = layers(TextEncoder(19, MODEL_DIM, 2, 4, positions=positions)).eval()
+    model = layers(TextEncoder(19, MODEL_DIM, 2, 4, position_encoding=positions)).eval()
     pattern = regard.padding([KEYS, 4])
     seen = watched(model, WORDS, pattern=pattern)
     assert [call.module for call in seen] == ["layers.0.attention", "layers.1.attention"]
@@ -171,7 +171,9 @@ def test_text_encoder(positions: str | None) -> None:
 
 @pytest.mark.parametrize("positions", ["learned", "rotary", "alibi", "relative"])
 def test_text_decoder(positions: str) -> None:
-    model = layers(TextDecoder(19, MODEL_DIM, 2, 4, num_key_heads=2, positions=positions)).eval()
+    model = layers(
+        TextDecoder(19, MODEL_DIM, 2, 4, num_key_heads=2, position_encoding=positions)
+    ).eval()
     seen = watched(model, WORDS, starts=[0, 3])
     assert_equal_matrices(seen, model.matrices(WORDS, starts=[0, 3]))
 

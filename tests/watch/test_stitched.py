@@ -107,7 +107,7 @@ class TestGenerate:
         torch.manual_seed(0)
         near = regard.causal() if window is None else regard.causal() & regard.window(before=window)
         decoder = TextDecoder(
-            50, 24, LAYERS, 4, num_key_heads=2, positions=positions, pattern=near
+            50, 24, LAYERS, 4, num_key_heads=2, position_encoding=positions, pattern=near
         ).eval()
         for parameter in decoder.parameters():
             nn.init.normal_(parameter, std=0.3)
