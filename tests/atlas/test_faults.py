@@ -62,7 +62,7 @@ def test_files_that_are_wrong_are_left_out_and_counted(
         # In the same order as without all others.
         (folder / path.name).write_bytes(path.read_bytes())
     (folder / "damaged.parquet").write_bytes(b"PAR1 and nothing more")
-    (folder / "nowhere.txt").symlink_to(tmp_path / "absent")
+    (folder / "nowhere.txt").symlink_to(folder / "absent")
     (folder / "empty.txt").write_bytes(b"")
     (folder / "blank.txt").write_bytes(b" \n\n ")
     (folder / "folder.txt").mkdir()
