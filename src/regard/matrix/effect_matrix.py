@@ -40,7 +40,12 @@ class EffectMatrix(LazyMatrix):
         key: [batch, key_heads, keys, key_dim].
         value: [batch, key_heads, keys, value_dim].
         gradient: of the target with respect to the output, [batch, heads, queries, value_dim].
-        pattern, bias, scale, lse, sinks, positions: as for `AttentionMatrix`.
+        pattern: as for `AttentionMatrix`.
+        bias: as for `AttentionMatrix`.
+        scale: as for `AttentionMatrix`.
+        lse: as for `AttentionMatrix`.
+        sinks: as for `AttentionMatrix`.
+        positions: as for `AttentionMatrix`.
 
     Raises:
         TypeError: an argument has the wrong kind.
