@@ -28,11 +28,12 @@ def digest_of(description: dict[str, Any], sums: bytes) -> str:
 def digests_without_sums(facts: Facts, calls: Sequence[CallFacts]) -> set[str]:
     """Return the digests that a recording of Regard up to 0.1 may have.
 
-    It is of what is said of the recording and of its calls. Those who wrote it and those who read
-    it may have versions of pydantic that write large numbers as 1e16 and as 1e+16.
+    It is of what is said of the recording and of its calls, not of what later versions say too.
+    Those who wrote it and those who read it may have versions of pydantic that write large numbers
+    as 1e16 and as 1e+16.
     """
     said = [facts.model_copy(update={"digest": ""}), *calls]
-    content = "\n".join(one.model_dump_json() for one in said)
+    content = "\n".join(one.model_dump_json(exclude_unset=True) for one in said)
     written = {
         content,
         re.sub(r"(?<=\d)e\+(?=\d)", "e", content),
