@@ -78,6 +78,11 @@ def test_leaving_one_out_is_a_run_under_a_mask() -> None:
     assert -1.0 <= checked.spearman <= 1.0
 
 
+def test_verify_hides_one_passage_at_least():
+    with pytest.raises(ValueError, match="count must be"):
+        run().verify(0)
+
+
 def test_attention_is_the_mean_weight_that_a_passage_gets() -> None:
     with torch.no_grad():
         weights = decoder("eager")(tokens(), output_attentions=True).attentions

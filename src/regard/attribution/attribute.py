@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attribution.answer import check_causal, device_of, generated, log_probs
+from regard.attribution.answer import check_causal, device_of, generated
 from regard.attribution.attribution import Attribution, How
 from regard.attribution.passages import Passages
 from regard.attribution.prompt import Messages, prompt_of
@@ -69,26 +69,26 @@ def attribute(
     check_causal(model, tokens)
     spans = [passage.tokens for passage in given.passages]
 
-    def hide(sets: Sequence[Sequence[int]]) -> Float[Tensor, "sets answer"]:
+    def hide(
+        sets: Sequence[Sequence[int]],
+    ) -> tuple[Float[Tensor, "sets answer"], Float[Tensor, "answer"]]:
         chosen = [[spans[number] for number in numbers] for numbers in sets]
         return by_leaving_out(model, tokens, len(reply), chosen, progress=progress)
 
     by_head = by_token = None
-    if how == "effects":
-        by_head = by_effects(
-            model, tokens, len(reply), spans, each_token=each_token, progress=progress
-        )
-        by_token = by_head.sum(dim=(1, 2)) if each_token else None
-    elif how == "attention":
-        by_head = by_attention(model, tokens, len(reply), spans)
-    if by_head is None:
-        by_token = hide([[number] for number in range(len(spans))]).T
-        scores = by_token.sum(dim=0)
+    if how == "leave-one-out":
+        lost, each = hide([[number] for number in range(len(spans))])
+        by_token, scores = lost.T, lost.sum(dim=1)
     else:
-        by_head = by_head.sum(dim=0)
+        if how == "effects":
+            by_target, each = by_effects(
+                model, tokens, len(reply), spans, each_token=each_token, progress=progress
+            )
+            by_head = by_target.sum(dim=0)
+            by_token = by_target.sum(dim=(1, 2)) if each_token else None
+        else:
+            by_head, each = by_attention(model, tokens, len(reply), spans)
         scores = by_head.sum(dim=(0, 1))
-    with torch.no_grad():
-        log_prob = float(log_probs(model, tokens, len(reply)).sum())
     return Attribution(
         prompt=given.text,
         answer=tokenizer.decode(reply),
@@ -96,7 +96,7 @@ def attribute(
         passages=given.passages,
         scores=scores,
         how=how,
-        log_prob=log_prob,
+        log_prob=float(each.sum()),
         by_head=by_head,
         by_token=by_token,
         _hide=hide,

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from textwrap import shorten
 from typing import Literal
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.attribution.hidden import HiddenPassages
 from regard.attribution.passages import Passage
+from regard.effects.verify import strongest_and_others
+from regard.views.numbers import bar
 
 How = Literal["effects", "attention", "leave-one-out"]
 
@@ -41,7 +43,7 @@ class Attribution:
     log_prob: float
     by_head: Float[Tensor, "layers heads passages"] | None
     by_token: Float[Tensor, "answer passages"] | None
-    _hide: Callable[[Sequence[Sequence[int]]], Tensor] = field(repr=False)
+    _hide: Callable[[Sequence[Sequence[int]]], tuple[Tensor, Tensor]] = field(repr=False)
 
     def top(self, count: int = 5) -> list[tuple[Passage, float]]:
         """Return the passages with the largest scores, and these, the largest first."""
@@ -55,14 +57,14 @@ class Attribution:
             count: how many of the strongest passages to hide, one at a time, and how many others
                 at random.
             seed: random seed.
+
+        Raises:
+            ValueError: count is below 1.
         """
-        order = self.scores.argsort(descending=True).tolist()
-        strongest, others = order[:count], order[count:]
-        generator = torch.Generator().manual_seed(seed)
-        drawn = torch.randperm(len(others), generator=generator)[:count].tolist()
-        chosen = strongest + sorted(others[number] for number in drawn)
-        truth = self._hide([[number] for number in chosen]).sum(dim=1)
-        return HiddenPassages(chosen, self.scores[chosen], truth, self.how)
+        ranked = self.scores.argsort(descending=True).tolist()
+        chosen = strongest_and_others(ranked, count, seed)
+        lost, _ = self._hide([[number] for number in chosen])
+        return HiddenPassages(chosen, self.scores[chosen], lost.sum(dim=1), self.how)
 
     def table(self, count: int | None = None) -> str:
         """Return the passages as lines of text, the largest score first."""
@@ -71,11 +73,8 @@ class Attribution:
             f"answer: {self.answer.strip()}  (log-probability {self.log_prob:.2f}; by {self.how})"
         ]
         for passage, score in self.top(len(self.passages) if count is None else count):
-            bar = "█" * round(12 * abs(score) / largest)
-            text = " ".join(passage.text.split())
-            lines.append(
-                f"{score:+8.3f}  {bar:<12}  {text if len(text) <= 72 else text[:71] + '…'}"
-            )
+            text = shorten(passage.text, width=72, placeholder=" …")
+            lines.append(f"{score:+8.3f}  {bar(abs(score) / largest):<10}  {text}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:

@@ -33,8 +33,10 @@ def by_effects(
     *,
     each_token: bool,
     progress: bool | None,
-) -> Float[Tensor, "targets layers heads passages"]:
+) -> tuple[Float[Tensor, "targets layers heads passages"], Float[Tensor, "answer"]]:
     """Return the effect of each passage, through each head, on the log-probability of the answer.
+
+    That of each token of the answer is returned too.
 
     The effect of a passage is that of all looks at it from outside. For the answer as a whole it
     takes one forward and one backward pass; for each of its tokens, one more backward pass.
@@ -64,7 +66,7 @@ def by_effects(
             target.backward(retain_graph=number + 1 < len(targets))
             found.append(_by_layer([_outside(call, between) for call in seen]))
     seen.verify()
-    return torch.stack(found)
+    return torch.stack(found), each.detach()
 
 
 def by_attention(
@@ -72,20 +74,21 @@ def by_attention(
     tokens: Int[Tensor, "1 length"],
     num_answer: int,
     passages: Sequence[range],
-) -> Float[Tensor, "1 layers heads passages"]:
+) -> tuple[Float[Tensor, "layers heads passages"], Float[Tensor, "answer"]]:
     """Return the mean weight that each passage gets from the tokens that predict the answer.
 
-    It is divided among the heads, so that it is their sum.
+    It is divided among the heads, so that it is their sum. The log-probability of each token of the
+    answer is returned too.
     """
     length = tokens.shape[1]
     queries = torch.zeros(1, 1, length, device=tokens.device)
     queries[..., length - num_answer - 1 : -1] = 1 / num_answer
     between = Between(queries, _members(length, passages, tokens.device))
     with torch.no_grad(), watch(model, keep=[between]) as seen:
-        log_probs(model, tokens, num_answer)
+        each = log_probs(model, tokens, num_answer)
     seen.verify()
     weights = _by_layer([call.results[0].weights[0, :, 0].cpu() for call in seen])
-    return weights[None] / sum(call.heads for call in seen)
+    return weights / sum(call.heads for call in seen), each
 
 
 def by_leaving_out(
@@ -95,10 +98,11 @@ def by_leaving_out(
     hidden: Sequence[Sequence[range]],
     *,
     progress: bool | None = None,
-) -> Float[Tensor, "sets answer"]:
+) -> tuple[Float[Tensor, "sets answer"], Float[Tensor, "answer"]]:
     """Return what each token of the answer loses in log-probability if passages are hidden.
 
-    No token behind a hidden passage attends to it. Positions stay as they are.
+    No token behind a hidden passage attends to it. Positions stay as they are. The log-probability
+    of each token with all passages is returned too.
 
     Args:
         model: a decoder of transformers.
@@ -114,7 +118,7 @@ def by_leaving_out(
             looks = [pairs(queries=slice(one.stop, None), keys=one) for one in some]
             with knock_out(model, reduce(or_, looks)):
                 found.append(whole - log_probs(model, tokens, num_answer))
-    return torch.stack(found).cpu()
+    return torch.stack(found).cpu(), whole
 
 
 def _between(length: int, passages: Sequence[range], device: torch.device) -> Between:

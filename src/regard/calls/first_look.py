@@ -1,8 +1,8 @@
 """The token and head to show first."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Int
@@ -71,6 +71,17 @@ def first_look(
                 query, weight = int(some[row]), rows.max().item()
                 best = FirstLook(number, head or place, query, key, weight, is_last)
     return best
+
+
+def first_looks(layers: Sequence[Layer], batch: int | None = None) -> Iterator[FirstLook]:
+    """Yield what to show first of each text of queries, the target before the source.
+
+    Layers are counted among all of them.
+    """
+    for text in sorted({layer.queries.text for layer in layers}, reverse=True):
+        numbers = [n for n, layer in enumerate(layers) if layer.queries.text == text]
+        found = first_look([layers[number] for number in numbers], batch)
+        yield replace(found, layer=numbers[found.layer])
 
 
 def informative(layer: Layer, queries: Int[Tensor, "some"]) -> Bool[Tensor, "some keys"]:

@@ -13,7 +13,7 @@ from regard.atlas.labels import Row, kind_of, known, place_of
 from regard.atlas.report.about import headline, skipped
 from regard.atlas.report.facts import Table as Rows
 from regard.atlas.report.facts import facts_of
-from regard.cli.head_ranking import bar
+from regard.views.numbers import bar
 
 
 def show(

@@ -9,10 +9,10 @@ from rich.table import Table
 from regard.attribution import Attribution, HiddenPassages
 from regard.attribution import attribute as score
 from regard.cli.console import doing, one_line_errors, out, print_json
-from regard.cli.head_ranking import bar
 from regard.cli.loading import load
 from regard.cli.options import DeviceOption, JsonOption, ModelOption, PickleOption, RemoteCodeOption
 from regard.cli.reading import read_input
+from regard.views.numbers import bar
 
 
 @one_line_errors

@@ -57,9 +57,3 @@ def ranked_heads(
 def main_call(calls: Sequence[AttentionCall]) -> AttentionCall:
     """Return the call of a layer to show: where there are several, cross-attention."""
     return next((call for call in calls if call.kind == "cross"), calls[0])
-
-
-def bar(weight: float, width: int = 10) -> str:
-    """Return a weight as a bar of blocks."""
-    eighths = round(max(0.0, min(1.0, weight)) * width * 8)
-    return "█" * (eighths // 8) + ("▏▎▍▌▋▊▉"[eighths % 8 - 1] if eighths % 8 else "")

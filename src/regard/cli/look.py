@@ -11,7 +11,7 @@ from regard.calls.texts import Layer
 from regard.calls.tokens import label, readable
 from regard.cli.choosing import Chosen, asked_token, chosen_token
 from regard.cli.console import one_line_errors, out, print_json, tell
-from regard.cli.head_ranking import RankedHead, bar, ranked_heads
+from regard.cli.head_ranking import RankedHead, ranked_heads
 from regard.cli.loading import Loaded
 from regard.cli.options import (
     DeviceOption,
@@ -26,7 +26,7 @@ from regard.cli.options import (
 )
 from regard.cli.running import Run, layer_number, watched
 from regard.cli.saving import FIGURES, check_ending, save
-from regard.views.numbers import in_figures
+from regard.views.numbers import bar, in_figures
 
 _AROUND = 12
 """So many tokens before and after the one that looks are printed."""

@@ -17,7 +17,7 @@ from regard.patterns.padding import Padding
 from regard.watch.masks import Masks
 from regard.watch.product import Product
 from regard.watch.raw_call import Rank, RawCall
-from regard.watch.reading import Reading, read_axes
+from regard.watch.reading import Reading
 from regard.watch.seen import Seen
 from regard.watch.understood import understood
 from regard.watch.where import check_model
@@ -106,21 +106,9 @@ class _Ablation(Alteration):
     def altered_product(
         self, site: CallSite, product: Product, reading: Reading, num_heads: int | None
     ) -> Tensor:
-        if product.again:
-            self.refuse(site, "its weights are multiplied with values more than once")
-        result, read = product.result, product.read
+        where = self.output_places(site, product, num_heads)
+        heads, result = self._heads_of(site, reading.output), product.result
         assert result is not None
-        assert read is not None
-        heads = self._heads_of(site, reading.output)
-        # The same is read from the numbers of the places, to learn where in the result it stands.
-        numbers = torch.arange(result.numel(), dtype=torch.float64, device=result.device)
-        numbered = read(numbers.view(result.shape))
-        assert numbered is not None
-        numbered = replace(product, output=numbered.output)
-        where = read_axes(numbered, self.running, num_heads).output
-        if not torch.equal(where.flatten().sort().values, numbers):
-            self.refuse(site, "something is added to its output by the function that computes it")
-        where = where.long()
         new: Tensor | None = None
         if self._by == "mean":
             new = _mean(reading.output[:, heads], self._real_by_weights(site, reading))

@@ -3,9 +3,12 @@
 import sys
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import NamedTuple, NoReturn
 
+import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.effects.layers import Layers
@@ -127,6 +130,29 @@ class Alteration(ModelListener):
         frames = (frame for frame in reversed(self.running) if frame.module is module)
         frame = next(frames, None) or Frame(module, (), {})
         return CallSite(name, module, frame, self.is_cross(name, module))
+
+    def output_places(
+        self, site: CallSite, product: Product, num_heads: int | None
+    ) -> Int[Tensor, "batch heads queries value_dim"]:
+        """Return where in the result of a product the output of each head is, as flat indices.
+
+        Raises:
+            ValueError: the result is something else than the output, or one of several.
+        """
+        if product.again:
+            self.refuse(site, "its weights are multiplied with values more than once")
+        result, read = product.result, product.read
+        assert result is not None
+        assert read is not None
+        # The same is read from the numbers of the places.
+        numbers = torch.arange(result.numel(), dtype=torch.float64, device=result.device)
+        numbered = read(numbers.view(result.shape))
+        assert numbered is not None
+        numbered = replace(product, output=numbered.output)
+        found = read_axes(numbered, self.running, num_heads).output
+        if not torch.equal(found.flatten().sort().values, numbers):
+            self.refuse(site, "something is added to its output by the function that computes it")
+        return found.long()
 
     def refuse(self, site: CallSite, reason: str) -> NoReturn:
         """Raise ValueError: a call can't be altered."""

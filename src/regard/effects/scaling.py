@@ -11,7 +11,7 @@ from regard.effects.alteration import Alteration, CallSite
 from regard.effects.layers import Layers
 from regard.watch.product import Product
 from regard.watch.raw_call import Rank, RawCall
-from regard.watch.reading import Reading, read_axes
+from regard.watch.reading import Reading
 
 
 class Scaling(Alteration):
@@ -42,21 +42,12 @@ class Scaling(Alteration):
     def altered_product(
         self, site: CallSite, product: Product, reading: Reading, num_heads: int | None
     ) -> Tensor:
-        result, read = product.result, product.read
+        where, result = self.output_places(site, product, num_heads), product.result
         assert result is not None
-        assert read is not None
-        # The same is read from the numbers of the places, to learn where in the result it stands.
-        numbers = torch.arange(result.numel(), dtype=torch.float64, device=result.device)
-        numbered = read(numbers.view(result.shape))
-        assert numbered is not None
-        numbered = replace(product, output=numbered.output)
-        where = read_axes(numbered, self.running, num_heads).output
-        if product.again or not torch.equal(where.flatten().sort().values, numbers):
-            self.refuse(site, "more is done to its output than to multiply weights with values")
         scales = self._scales(site, result, where.shape[1])
         heads = torch.arange(where.shape[1], device=result.device)[:, None, None].expand_as(where)
-        of_place = torch.empty_like(numbers, dtype=torch.long)
-        of_place[where.long().flatten()] = heads.flatten()
+        of_place = torch.empty(result.numel(), dtype=torch.long, device=result.device)
+        of_place[where.flatten()] = heads.flatten()
         return result * scales[of_place].view(result.shape)
 
     def _scales(self, site: CallSite, like: Tensor, num_heads: int) -> Float[Tensor, "heads"]:

@@ -1,6 +1,8 @@
 """Predicted effects of heads beside those of ablation."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
@@ -9,6 +11,9 @@ from torch import Tensor, nn
 from regard.calls.head_effects import HeadEffects, How
 from regard.effects.heads import Run, heads
 from regard.effects.layers import Layer
+from regard.errors import check_positive
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,15 +78,22 @@ def verify(
     Raises:
         ValueError: count is below 1, or what was predicted are no heads of the model.
     """
-    if count < 1:
-        raise ValueError(f"count must be at least 1, got {count}")
-    ranked = predicted.strongest(predicted.effects.numel())
-    others = ranked[count:]
-    generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(others), generator=generator)[:count].tolist()
-    chosen = [*ranked[:count], *(others[place] for place in order)]
+    chosen = strongest_and_others(predicted.strongest(predicted.effects.numel()), count, seed)
     exact = heads(model, run, how="exact", only=chosen, progress=progress)
     return Verification(chosen, _of(predicted, chosen), _of(exact, chosen), predicted.how)
+
+
+def strongest_and_others(ranked: Sequence[T], count: int, seed: int) -> list[T]:
+    """Return the first things of a ranking, and as many of the others at random.
+
+    Raises:
+        ValueError: count is below 1.
+    """
+    check_positive(count=count)
+    others = ranked[count:]
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randperm(len(others), generator=generator)[:count].tolist()
+    return [*ranked[:count], *(others[place] for place in drawn)]
 
 
 def _of(effects: HeadEffects, chosen: list[tuple[Layer, int]]) -> Float[Tensor, "heads"]:

@@ -287,7 +287,7 @@ def stored_dtype(dtype: str) -> np.dtype[Any]:
     return np.dtype("uint16" if dtype == "bfloat16" else dtype)
 
 
-def digest_of(*arrays: NDArray[Any]) -> str:
+def sha256_of(*arrays: NDArray[Any]) -> str:
     """Return the SHA-256 of arrays, their shapes included."""
     found = hashlib.sha256()
     for values in arrays:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from regard.recording.schema import CallFacts, Facts
+from regard.recording.schema import ATTRIBUTE, CallFacts, Facts
 
 _DIGITS = 16
 
@@ -19,7 +19,7 @@ def digest_of(description: dict[str, Any], sums: bytes) -> str:
             metadata of all arrays.
         sums: the SHA-256 of all chunks of all arrays; see `files`.
     """
-    said = {**description["attributes"]["regard"], "digest": ""}
+    said = {**description["attributes"][ATTRIBUTE], "digest": ""}
     content = [said, description["consolidated_metadata"]["metadata"]]
     described = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(described.encode() + b"\n" + sums).hexdigest()[:_DIGITS]

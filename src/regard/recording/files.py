@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from regard.recording.errors import RecordingError
 
+DESCRIPTION = "zarr.json"
 SUMS = "SHA256SUMS"
 """In the format of the command of that name, with paths from the root of the recording."""
 
@@ -68,7 +69,7 @@ class Folder:
     def stamp(self) -> object:
         """Return what tells one description from the next; see `FileSource`."""
         try:
-            found = os.stat(os.path.join(self._root, "zarr.json"))
+            found = os.stat(os.path.join(self._root, DESCRIPTION))
         except OSError:
             return None
         return found.st_ino, found.st_mtime_ns, found.st_size

@@ -11,7 +11,16 @@ from pydantic import BaseModel, ValidationError
 
 from regard.recording.digest import digest_of, digests_without_sums
 from regard.recording.errors import RecordingError
-from regard.recording.files import MOST_SUMS, SUMS, Files, FileSource, Folder, Remote, parsed
+from regard.recording.files import (
+    DESCRIPTION,
+    MOST_SUMS,
+    SUMS,
+    Files,
+    FileSource,
+    Folder,
+    Remote,
+    parsed,
+)
 from regard.recording.layout import (
     call_specs,
     check_declared,
@@ -21,13 +30,11 @@ from regard.recording.layout import (
     text_specs,
 )
 from regard.recording.recording import Recording
-from regard.recording.schema import MOST_HEADS, VERSION, CallFacts, Facts
+from regard.recording.schema import ATTRIBUTE, MOST_HEADS, VERSION, CallFacts, Facts
 from regard.recording.stored import CallArrays
 from regard.recording.text import RecordedText
 
-DESCRIPTION = "zarr.json"
 PARTIAL = ".partial"
-_ATTRIBUTE = "regard"
 _MOST_DESCRIPTION = 2**24
 """So many bytes a description has at most."""
 
@@ -207,7 +214,7 @@ def _maps_of_all(facts: Facts, calls: list[CallFacts]) -> Any:
 
 def _attribute(group: object, where: str) -> dict[str, Any]:
     attributes = group.get("attributes") if isinstance(group, dict) else None
-    data = attributes.get(_ATTRIBUTE) if isinstance(attributes, dict) else None
+    data = attributes.get(ATTRIBUTE) if isinstance(attributes, dict) else None
     if not isinstance(data, dict):
         raise RecordingError(f"{where} is no recording of Regard: it does not say that it is one")
     return data

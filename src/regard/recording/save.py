@@ -17,26 +17,24 @@ import zarr
 
 from regard.calls.call import AttentionCall
 from regard.calls.choose import listed
-from regard.calls.first_look import first_look
-from regard.calls.texts import Layer, check_whole, layers_of, texts_of
+from regard.calls.first_look import first_looks
+from regard.calls.texts import check_whole, layers_of, texts_of
 from regard.matrix import AttentionMatrix
 from regard.matrix.progress import progressing
 from regard.printable import well_formed
 from regard.recording.arrays import DTYPES
 from regard.recording.digest import digest_of
-from regard.recording.files import SUMS, Files, Folder, write_sums
-from regard.recording.opening import DESCRIPTION, PARTIAL, open
+from regard.recording.files import DESCRIPTION, SUMS, Files, Folder, write_sums
+from regard.recording.opening import PARTIAL, open
 from regard.recording.pyramid import mean_of_all
 from regard.recording.recording import Recording
 from regard.recording.replacing import FolderKind, put_in_place, sole_writer
-from regard.recording.schema import Facts, FirstHead, Section, TextFacts
+from regard.recording.schema import ATTRIBUTE, Facts, FirstHead, Section, TextFacts
 from regard.recording.stored import CallArrays
 from regard.recording.text import Offsets, write_text
-from regard.recording.write_call import ATTRIBUTE, write_call
+from regard.recording.write_call import write_call
 
-_RECORDING = FolderKind(
-    "zarr.json", frozenset({"zarr.json", "SHA256SUMS", "all", "calls", "texts"})
-)
+_RECORDING = FolderKind(DESCRIPTION, frozenset({DESCRIPTION, SUMS, "all", "calls", "texts"}))
 
 
 def save(
@@ -147,6 +145,7 @@ def _write(
     if source is not None:
         listed_texts.append((source, source_text, None))
     listed_texts.append((tokens, text, offsets))
+    first = next(first_looks(layers, batch))
     facts = Facts(
         complete=False,
         title=title,
@@ -163,7 +162,7 @@ def _write(
             Section(text=len(texts) - 1, token=token, title=name) for token, name in sections or ()
         ],
         calls=len(layers),
-        first=_first_head(layers, batch),
+        first=FirstHead(call=first.layer, head=first.head),
         all_cells=[],
         digest="",
     )
@@ -216,19 +215,12 @@ def _finish(root: zarr.Group, folder: Path, facts: Facts) -> None:
     written.replace(folder / DESCRIPTION)
 
 
-def _first_head(layers: Sequence[Layer], batch: int | None) -> FirstHead:
-    target = max(layer.queries.text for layer in layers)
-    numbers = [number for number, layer in enumerate(layers) if layer.queries.text == target]
-    first = first_look([layers[number] for number in numbers], batch)
-    return FirstHead(call=numbers[first.layer], head=first.head)
-
-
 def _check_free(path: Path, overwrite: bool) -> None:
     if not path.exists():
         return
     if not overwrite:
         raise FileExistsError(f"{path} is there already: remove it, or allow overwrite=True")
-    if not (path / "zarr.json").is_file():
+    if not (path / DESCRIPTION).is_file():
         raise FileExistsError(f"{path} is no recording, so it stays: choose another name")
 
 

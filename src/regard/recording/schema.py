@@ -8,6 +8,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 VERSION = 1
+ATTRIBUTE = "regard"
+"""The attribute of a group that says what is in it."""
+
 TILE = 256
 """A tile, and a chunk of a stored map, has so many cells along each axis."""
 

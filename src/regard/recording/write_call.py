@@ -26,10 +26,9 @@ from regard.recording.files import Files
 from regard.recording.layout import MOST_PART, call_specs, stored_arrays
 from regard.recording.pattern_data import arrays_named, pattern_as_data
 from regard.recording.pyramid import Pyramid
-from regard.recording.schema import THUMB, CallFacts, cells_of, max_zoom, thumb_of
+from regard.recording.schema import ATTRIBUTE, THUMB, CallFacts, cells_of, max_zoom, thumb_of
 from regard.recording.stored import CallArrays, covers
 
-ATTRIBUTE = "regard"
 _COMPARED = 16
 """So many rows of each head are compared with those that were seen."""
 
@@ -179,7 +178,7 @@ def _facts(call: AttentionCall, view: View, stored: _Stored) -> CallFacts:
     heads, queries, keys = view.sizes[1:]
     data = dict(stored.data)
     said = json.dumps(data, sort_keys=True).encode()
-    sha256 = arrays.digest_of(
+    sha256 = arrays.sha256_of(
         arrays.as_numpy(torch.frombuffer(bytearray(said), dtype=torch.uint8)),
         *(values for _, values in stored.arrays),
     )

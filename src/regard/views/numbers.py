@@ -9,3 +9,9 @@ def in_figures(number: float, digits: int = 3) -> str:
     """
     shown = f"{number:.{digits}f}"
     return f"<{10**-digits:g}" if number > 0.0 and float(shown) == 0.0 else shown
+
+
+def bar(weight: float, width: int = 10) -> str:
+    """Return a weight as a bar of blocks."""
+    eighths = round(max(0.0, min(1.0, weight)) * width * 8)
+    return "█" * (eighths // 8) + ("▏▎▍▌▋▊▉"[eighths % 8 - 1] if eighths % 8 else "")

@@ -8,7 +8,7 @@ from typing import Any
 
 from regard.calls.call import AttentionCall
 from regard.calls.choose import listed, one_sequence
-from regard.calls.first_look import first_look
+from regard.calls.first_look import first_looks
 from regard.calls.measures import MEASURES
 from regard.calls.texts import Layer, TextPart, layers_of, texts_of
 from regard.errors import check_positive
@@ -97,7 +97,10 @@ def page(
         )
         means.update(zip(numbers, of_layers, strict=True))
         averages.append(of_all)
-    first = _first(layers, batch)
+    first = [
+        {"layer": one.layer, "head": one.head, "token": one.query}
+        for one in first_looks(layers, batch)
+    ]
     shown = Shown(layers, stacks, found, means, averages, count, first)
     for numbers, average in zip(stacks, averages, strict=True):
         check_weights(
@@ -191,16 +194,6 @@ def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
         "first": shown.first,
     }
     return document(facts, blobs)
-
-
-def _first(layers: Sequence[Layer], batch: int | None) -> list[dict[str, int]]:
-    """Return the initial selection for each text of queries, the last text first."""
-    found: list[dict[str, int]] = []
-    for text in sorted({layer.queries.text for layer in layers}, reverse=True):
-        numbers = [n for n, layer in enumerate(layers) if layer.queries.text == text]
-        first = first_look([layers[number] for number in numbers], batch)
-        found.append({"layer": numbers[first.layer], "head": first.head, "token": first.query})
-    return found
 
 
 def _stacks(layers: Sequence[Layer]) -> list[list[int]]:
