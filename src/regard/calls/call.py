@@ -11,7 +11,8 @@ from torch import Tensor
 
 from regard.calls.check import NOT_COMPARED, Check
 from regard.calls.output_gradient import OutputGradient
-from regard.matrix import AttentionMatrix, EffectMatrix
+from regard.calls.output_projection import OutputProjection
+from regard.matrix import AttentionMatrix, EffectMatrix, NormMatrix
 from regard.matrix.effects import Effects
 from regard.matrix.reduction import AnyReduction
 from regard.matrix.scores import Scores
@@ -53,6 +54,7 @@ class AttentionCall:
         key_text: number of the text of its keys.
         view: its matrix, not computed; None if it was not kept.
         gradient: gradient of its output; None if it was watched without effects.
+        projection: its output projection; None if it was watched without values, or not found.
     """
 
     index: int = -1
@@ -76,6 +78,7 @@ class AttentionCall:
     key_text: int = 0
     view: View | None = field(default=None, repr=False)
     gradient: OutputGradient | None = field(default=None, repr=False)
+    projection: OutputProjection | None = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -138,6 +141,25 @@ class AttentionCall:
             self.view.source, gradient.value, gradient.total, overwritten=gradient.overwritten
         )
         return EffectMatrix.of(replace(self.view, source=source))
+
+    @property
+    def norms(self) -> NormMatrix:
+        """Weights times the length of what is looked at, A[i, j] · ‖v_j W_O‖, not computed.
+
+        The output projection W_O is the linear layer that got the output of the call, number for
+        number.
+
+        Raises:
+            ValueError: the model was watched without `values=True`, no such layer was found, or the
+                call was not understood.
+            Overwritten: queries, keys, values or the projection were modified in place since.
+        """
+        value = self.value
+        if self.projection is None:
+            raise ValueError(
+                f"{self} has no norms: its output did not go to one linear layer as it was"
+            )
+        return NormMatrix(self.matrix, value, self.projection.by_head)
 
     @property
     def checked_gradient(self) -> OutputGradient:

@@ -53,7 +53,8 @@ def watch(
             during the call, as `call.results`, and lets queries and keys go.
         check: whether to compare rows with what the kernel returned.
         offload: a device to move queries and keys to after each call, such as "cpu".
-        values: whether to keep values too, as `call.value`. No attention matrix needs them.
+        values: whether to keep values too, as `call.value`, and to find the output projection, for
+            `call.norms`. No attention matrix needs them.
         effects: whether to take the gradients of outputs down, so that after `target.backward()`
             there are `seen[5].effects`, an `EffectMatrix`, and `seen.effects.heads()`. Parameters
             may be frozen; queries, keys, values and outputs are kept.

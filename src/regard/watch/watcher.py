@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from jaxtyping import Float
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.calls.call import AttentionCall, layer_in
 from regard.calls.check import NOT_COMPARED, check_scores, check_weights
 from regard.calls.output_gradient import OutputGradient
+from regard.calls.output_projection import OutputProjection
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
 from regard.matrix.weights import Weights
@@ -35,6 +36,7 @@ from regard.watch.model_listener import ModelListener
 from regard.watch.module_stack import Frame
 from regard.watch.options import Options
 from regard.watch.product import Product
+from regard.watch.projections import Projections
 from regard.watch.raw_call import Rank, RawCall
 from regard.watch.reading import InParts, read_axes
 from regard.watch.understood import as_computed, understood
@@ -66,6 +68,15 @@ class Watcher(ModelListener):
         self._latest: dict[str, Scores] = {}
         self._biases: dict[nn.Module, tuple[list[int], Bias | None]] = {}
         self._num_runs = 0
+        self._projections: Projections | None = None
+        if options.values and options.reductions is None:
+            self._projections = Projections(model, self._add_projection)
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        if self._projections is not None:
+            self._entered.enter_context(self._projections)
+        return self
 
     def __exit__(
         self,
@@ -118,6 +129,10 @@ class Watcher(ModelListener):
                     call, caught.value, caught.output, caught.original, dropped=dropped
                 )
             self._add(call)
+            if self._projections is not None and caught is not None and not call.problem:
+                module = self._places.current if module is None else module
+                assert module is not None
+                self._projections.expect(call.index, module, caught.returned.detach())
 
     def catch_product(self, product: Product, num_heads: int | None) -> None:
         site = None if product.again else self._site("softmax", None)
@@ -160,6 +175,9 @@ class Watcher(ModelListener):
             self._calls[index] = self._calls[index].failed(reason)
         if not frame.calls:
             self._calls.append(self._call(_CallSite(name, "softmax", None), problem=reason))
+
+    def _add_projection(self, index: int, projection: OutputProjection | None) -> None:
+        self._calls[index] = replace(self._calls[index], projection=projection)
 
     def _add(self, call: AttentionCall) -> None:
         """Add a call to the others, and compute what is wanted of it."""
