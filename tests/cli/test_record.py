@@ -61,11 +61,12 @@ def test_only_some_tokens_in_half_precision(bert: Path, tmp_path: Path) -> None:
 def test_faults_are_one_line(bert: Path, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     said = record(TEXT, "-m", bert, "-o", tmp_path / "there", code=1)
-    assert "is there already: choose another name, or add --overwrite" in " ".join(said.split())
+    assert "exists: choose another name, or add --overwrite" in " ".join(said.split())
     said = record(TEXT, "-m", bert, "-o", tmp_path / "it.regard", "--dtype", "int8", code=2)
     assert "'int8' is not one of 'float16'" in " ".join(said.split())
     long = " ".join([TEXT] * 20)
     said = record(long, "-m", bert, "-o", tmp_path / "it.regard", "--tokens", "20", code=1)
-    assert "has 20 tokens and bert takes 16: pass --tokens 16" in " ".join(said.split())
+    assert "bert takes at most 16 tokens, got 20: pass --tokens 16" in " ".join(said.split())
     said = record(TEXT, "-m", bert, "-o", tmp_path / "no" / "it.regard", code=1)
-    assert "first" in " ".join(said.split())
+    assert "there is no folder" in " ".join(said.split())
+

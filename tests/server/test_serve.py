@@ -71,7 +71,7 @@ def test_it_runs_until_ctrl_c(book: Made) -> None:
         assert "map.js" in httpx.get(where, trust_env=False).text
         code, complaints = interrupted(running)
     assert code == 0
-    assert complaints == "Ctrl-C ends it\n"
+    assert complaints == "press Ctrl-C to stop\n"
 
 
 def test_it_stops_while_it_is_asked(book: Made) -> None:
