@@ -125,7 +125,7 @@ def test_which_of_several_tokens_looks(bert: Path, command: str) -> None:
         assert why not in out
         assert "token 5" in out.lower()
     _, error = regard(command, text, "-m", bert, "-t", "apple@5", code=1)
-    assert error == "error: token 5 is 'day', got 'apple@5'\n"
+    assert error == "error: --token apple@5: token 5 is 'day'\n"
 
 
 def test_tokens_that_are_numbers() -> None:

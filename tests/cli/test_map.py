@@ -62,7 +62,7 @@ def test_faults_are_one_line(command: str, book: Made, tmp_path: Path) -> None:
     missing = tmp_path / "none.regard"
     out, error = regard(command, missing, *more, code=1)
     assert out == ""
-    assert error.startswith(f"error: {missing} is not there: make one with ")
+    assert error.startswith(f"error: {missing} does not exist: make one with ")
     assert error.count("\n") == 1
     damaged = tmp_path / "damaged.regard"
     shutil.copytree(book.path, damaged)

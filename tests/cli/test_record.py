@@ -69,4 +69,3 @@ def test_faults_are_one_line(bert: Path, tmp_path: Path) -> None:
     assert "bert takes at most 16 tokens, got 20: pass --tokens 16" in " ".join(said.split())
     said = record(TEXT, "-m", bert, "-o", tmp_path / "no" / "it.regard", code=1)
     assert "there is no folder" in " ".join(said.split())
-
