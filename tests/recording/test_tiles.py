@@ -120,7 +120,7 @@ def test_a_tile_that_is_not_there(made: Made) -> None:
         made.recording.tile(0, 0, 4, 0, 0)
     with pytest.raises(IndexError, match="x must be from 0 to 1 at level 1, got 2"):
         made.recording.tile(0, 0, 1, 2, 0)
-    with pytest.raises(IndexError, match="head must be from 0 to 3 .*, got 4"):
+    with pytest.raises(IndexError, match=r"head must be from 0 to 3 .*, got 4"):
         made.recording.tile(0, 4, 1, 0, 0)
     with pytest.raises(IndexError, match="2 calls, counted from 0, got number 2"):
         made.recording.tile(2, 0, 1, 0, 0)
