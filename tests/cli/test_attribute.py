@@ -48,4 +48,4 @@ def test_passages_are_ranked(folder: Path, tmp_path: Path) -> None:
 def test_a_model_that_is_no_decoder_is_refused(folder: Path) -> None:
     ran = CliRunner().invoke(app, ["attribute", " ", "-m", str(folder)])
     assert ran.exit_code == 1
-    assert "the prompt must be a text, and not empty" in ran.stderr
+    assert "the prompt must be a non-empty text, got" in ran.stderr

@@ -125,7 +125,7 @@ def test_which_of_several_tokens_looks(bert: Path, command: str) -> None:
         assert why not in out
         assert "token 5" in out.lower()
     _, error = regard(command, text, "-m", bert, "-t", "apple@5", code=1)
-    assert error == "error: token 5 is 'day', got 'apple@5'\n"
+    assert error == "error: --token apple@5: token 5 is 'day'\n"
 
 
 def test_tokens_that_are_numbers() -> None:
@@ -137,9 +137,9 @@ def test_tokens_that_are_numbers() -> None:
     assert asked_token("0", tokens) == Chosen(0)
     assert asked_token("x@1", tokens) == Chosen(4)
     for wanted, message in (
-        ("@9", "there are 5 tokens, numbered from 0, got 9"),
-        ("the@2", "token 2 is '1', got 'the@2'"),
-        ("y@z", "there is no token 'y@z'; the tokens are the, 2, 1, 2, x@1"),
+        ("@9", "--token must be a position from 0 to 4, got 9"),
+        ("the@2", "--token the@2: token 2 is '1'"),
+        ("y@z", "--token must be one of the, 2, 1, 2, x@1 or a position, got 'y@z'"),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
             asked_token(wanted, tokens)
@@ -150,7 +150,7 @@ def test_a_decoder_is_looked_at_where_it_goes_on(
 ) -> None:
     """And nothing of any other row is computed for it."""
     monkeypatch.delattr(LazyMatrix, "summarize")
-    why = "the last token, from which the model goes on; for another, pass --token TEXT or @NUMBER"
+    why = "the last token, which predicts the next; for another, pass --token TEXT or @NUMBER"
     for command in ("look", "explain"):
         out, _ = regard(command, "a day is a day", "-m", decoder)
         assert f"Token 6: {why}" in out
@@ -334,36 +334,35 @@ def test_doctor_lists_every_package_of_an_extra(monkeypatch: pytest.MonkeyPatch)
         (("look", "hi", "-m", "/nowhere"), "there is no folder /nowhere"),
         (
             ("look", "hi", "-m", "{bert}", "--save", "a.txt"),
-            "--save writes .html, .svg, .pdf, .png",
+            "--save must end with .html, .svg, .pdf, .png",
         ),
         (
             ("look", "an apple", "-m", "{bert}", "-t", "pear"),
-            "there is no token 'pear'; the tokens",
+            "or a position, got 'pear'",
         ),
-        (("look", "an apple", "-m", "{bert}", "-t", "9"), "there are 4 tokens, numbered from 0"),
-        (("look", "an apple", "-m", "{bert}", "-l", "7"), "bert has layers 0 to 1, got 7"),
-        (("look", "an apple", "-m", "{bert}", "--head", "7"), "there are 2 heads, counted from 0"),
+        (("look", "an apple", "-m", "{bert}", "-t", "9"), "--token must be a position from 0 to 3"),
+        (("look", "an apple", "-m", "{bert}", "-l", "7"), "--layer must be from 0 to 1, got 7"),
+        (("look", "an apple", "-m", "{bert}", "--head", "7"), "--head must be from 0 to 1, got 7"),
         (
             ("look", "a " * 20, "-m", "{bert}"),
-            "the text has 22 tokens and bert takes 16: shorten it, or have it cut by `regard "
-            "record --tokens`",
+            "bert takes at most 16 tokens, got 22: shorten it, or use `regard record --tokens`",
         ),
-        (("heads", "hi", "-m", "{bert}", "--sort", "size"), "--sort takes layer, entropy"),
+        (("heads", "hi", "-m", "{bert}", "--sort", "size"), "--sort must be one of layer, entropy"),
         (("explain", "a text"), "add --model"),
         (("look", "  ", "-m", "{bert}"), "the text is empty"),
         (("look", "nochapter.txt", "-m", "{bert}"), "there is no file nochapter.txt"),
         (("look", "{bert}", "-m", "{bert}"), "is a folder: pass a text or a file"),
-        (("look", "an apple", "-m", "{bert}", "--open"), "--open opens what was saved: add --save"),
-        (("look", "an apple", "-m", "{bert}", "--save", "no/x.html"), "make no first"),
+        (("look", "an apple", "-m", "{bert}", "--open"), "--open needs a file: add --save"),
+        (("look", "an apple", "-m", "{bert}", "--save", "no/x.html"), "an existing folder no"),
         (("look", "an apple", "-m", "{bert}", "--device", "cuda:99"), "`regard doctor` lists"),
         (("explain", "-t", "because"), "has queries for The, animal"),
-        (("look", "an apple", "-m", "{bert}", "--target", "it"), "and bert is none: leave it out"),
-        (("heads", "an apple", "-m", "{bert}", "--target", "it"), "and bert is none: leave it out"),
+        (("look", "an apple", "-m", "{bert}", "--target", "it"), "bert takes text: leave it out"),
+        (("heads", "an apple", "-m", "{bert}", "--target", "it"), "bert takes text: leave it out"),
         (
             ("explain", "an apple", "-m", "{bert}", "--target", "it"),
-            "--target is what an encoder–decoder says, and bert is none: leave it out",
+            "--target needs an encoder–decoder; bert takes text: leave it out",
         ),
-        (("explain", "--target", "it"), "--target is what an encoder–decoder says: add --model"),
+        (("explain", "--target", "it"), "--target needs an encoder–decoder: add --model"),
         (
             ("look", "an apple", "-m", "{bert}", "--head", "1", "--save", "{bert}/a.html"),
             "a page shows all heads and tokens: leave --head out, or save a figure (.svg .pdf",
@@ -374,7 +373,7 @@ def test_doctor_lists_every_package_of_an_extra(monkeypatch: pytest.MonkeyPatch)
         ),
         (
             ("look", "an apple", "-m", "{bert}", "-t", "apple", "--save", "{bert}/a.svg"),
-            "a figure of a text shows all its tokens: leave --token out, or leave --save out",
+            "a figure of a text shows all tokens: leave out --token or --save",
         ),
     ],
 )
@@ -401,7 +400,7 @@ def test_models_that_are_not_whole(bert: Path, tmp_path: Path) -> None:
     cut = copied(bert, tmp_path / "cut")
     weights = (cut / "model.safetensors").read_bytes()
     (cut / "model.safetensors").write_bytes(weights[:100])
-    assert "incomplete download" in regard("look", "an apple", "-m", cut, code=1)[1]
+    assert "download may be incomplete" in regard("look", "an apple", "-m", cut, code=1)[1]
     # Weights of fewer layers than config.json has would be made up for the others.
     deeper = copied(bert, tmp_path / "deeper")
     config = (deeper / "config.json").read_text(encoding="utf-8")
@@ -410,13 +409,13 @@ def test_models_that_are_not_whole(bert: Path, tmp_path: Path) -> None:
     assert "don't fit its config.json" in regard("look", "an apple", "-m", deeper, code=1)[1]
     broken = copied(bert, tmp_path / "broken")
     (broken / "config.json").write_text("{", encoding="utf-8")
-    assert "config.json can't be read" in regard("look", "an apple", "-m", broken, code=1)[1]
+    assert f"can't read {broken}/config.json" in regard("look", "an apple", "-m", broken, code=1)[1]
 
 
 def test_files_that_are_no_text(bert: Path, tmp_path: Path) -> None:
     file = tmp_path / "latin.txt"
     file.write_bytes("naïve".encode("latin-1"))
-    assert "is no text in UTF-8" in regard("look", file, "-m", bert, code=1)[1]
+    assert "must be UTF-8 text" in regard("look", file, "-m", bert, code=1)[1]
 
 
 def test_the_image_is_what_the_model_saw(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_publish_by_depth_and_pool(book: Made, tmp_path: Path) -> None:
 
 def test_publish_asks_nobody_who_is_not_there(book: Made, tmp_path: Path) -> None:
     _, error = regard("publish", book.path, tmp_path / "site", code=1)
-    assert error.splitlines()[-1] == ("error: stdin is not a terminal: pass --yes to write")
+    assert error.splitlines()[-1] == "error: stdin is not a terminal: pass --yes"
     assert not (tmp_path / "site").exists()
 
 
@@ -62,7 +62,7 @@ def test_faults_are_one_line(command: str, book: Made, tmp_path: Path) -> None:
     missing = tmp_path / "none.regard"
     out, error = regard(command, missing, *more, code=1)
     assert out == ""
-    assert error.startswith(f"error: {missing} is not there: make one with ")
+    assert error.startswith(f"error: {missing} does not exist: make one with ")
     assert error.count("\n") == 1
     damaged = tmp_path / "damaged.regard"
     shutil.copytree(book.path, damaged)
@@ -76,9 +76,9 @@ def test_faults_are_one_line(command: str, book: Made, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--heads", "9.9"], "error: there is no head '9.9': they are called LAYER.HEAD"),
-        (["--depth", "7"], "error: depth is 0 to 0"),
-        (["--pools", "median"], "error: pools are mean and max, got median"),
+        (["--heads", "9.9"], "error: heads must be LAYER.HEAD, from"),
+        (["--depth", "7"], "error: depth must be from 0 to 0"),
+        (["--pools", "median"], "error: pools must be mean or max, got median"),
     ],
 )
 def test_what_can_not_be_published(
@@ -92,7 +92,7 @@ def test_what_can_not_be_published(
 def test_publish_does_not_replace_what_is_not_its_own(book: Made, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     _, error = regard("publish", book.path, tmp_path, "--yes", code=1)
-    assert error.startswith(f"error: {tmp_path} has other things in it (notes.txt)")
+    assert error.startswith(f"error: {tmp_path} has other files (notes.txt)")
 
 
 def test_map_says_which_port_is_taken(book: Made) -> None:
@@ -102,7 +102,7 @@ def test_map_says_which_port_is_taken(book: Made) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         _, error = regard("map", book.path, "--port", port, "--no-open", code=1)
-    assert error == f"error: port {port} is taken: choose another with --port, or leave it out\n"
+    assert error == f"error: port {port} is in use: choose another with --port, or leave it out\n"
 
 
 LOADED = """

@@ -56,18 +56,18 @@ def look(recording: Recording) -> None:
     ("name", "rule"),
     [
         ("calls/0000/query of Zarr 2", "calls/0000/query must be uint16 of shape"),
-        ("calls/0000/entropy nested gzip", "entropy is not stored as Regard does: its codecs is"),
+        ("calls/0000/entropy nested gzip", "entropy is not written by Regard: its codecs is"),
         ("1000000 heads", "heads: Input should be less than or equal to 32768"),
         ("a million heads without measures", "heads: Input should be less than or equal to 32768"),
         ("400000000 tokens", "tokens: Input should be less than or equal to 2097152"),
-        ("a mask of 60,000²", r"part_6 must be bool of up to 268,435,456 numbers, got bool"),
-        ("pattern of 2¹² members", "must be an object of up to 64 members"),
+        ("a mask of 60,000²", r"part_6 must be bool of at most 268,435,456 numbers, got bool"),
+        ("pattern of 2¹² members", "must be an object of at most 64 members"),
         ("call cells 0", r"cells must be \[2\], got \[0\]"),
-        ("description null, unsealed", "it is no group of Zarr 3"),
-        ("description named twice, unsealed", "names something twice"),
-        ("zarr.json piped, unsealed", "it is no regular file"),
+        ("description null, unsealed", "it must be a Zarr 3 group"),
+        ("description named twice, unsealed", "has a duplicate key"),
+        ("zarr.json piped, unsealed", "must be a regular file"),
         ("zarr.json linked, unsealed", "it is a link, or below one"),
-        ("root title Other, unsealed", "its digest is that of another recording"),
+        ("root title Other, unsealed", "its digest does not match its content"),
     ],
 )
 def test_refused_when_it_is_opened(copy: Path, name: str, rule: str) -> None:
@@ -80,8 +80,8 @@ def test_refused_when_it_is_opened(copy: Path, name: str, rule: str) -> None:
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
-        ("calls/0000/query_bomb", "it must hold 16,384 bytes in .*, got 2,147,483,647"),
-        ("calls/0000/query/c/0/0/0 piped, unsealed", "it is no regular file"),
+        ("calls/0000/query_bomb", "must declare 16,384 bytes in .*, got 2,147,483,647"),
+        ("calls/0000/query/c/0/0/0 piped, unsealed", "must be a regular file"),
         ("folder calls/0000/query linked, unsealed", "it is a link, or below one"),
         ("calls/0000/query/c/0/0/0 of /dev/zero, unsealed", "it is a link"),
     ],
@@ -95,7 +95,9 @@ def test_refused_when_it_is_read(copy: Path, name: str, rule: str) -> None:
 
 def test_a_link_serves_no_file_from_elsewhere(copy: Path) -> None:
     MUTATIONS["the text is a link to a chunk elsewhere"](copy)
-    with pytest.raises(RecordingError, match="texts/0/text/c/0 is refused: it is a link"):
+    with pytest.raises(
+        RecordingError, match="texts/0/text/c/0 must be a regular file: it is a link"
+    ):
         assert SECRET.decode() not in open(copy).texts[0].text
 
 
@@ -105,7 +107,7 @@ SWAPPED = [name for name in MUTATIONS if " swapped with " in name and name.endsw
 @pytest.mark.parametrize("name", SWAPPED)
 def test_swapped_chunks_are_noticed(copy: Path, name: str) -> None:
     MUTATIONS[name](copy)
-    with pytest.raises(RecordingError, match="is not what was recorded"):
+    with pytest.raises(RecordingError, match=r"the SHA-256 of .* differs"):
         look_at_all(open(copy))
 
 
@@ -166,7 +168,7 @@ def test_a_recording_that_was_written_anew_is_noticed(tmp_path: Path, sums: bool
         overwrite=True,
         progress=False,
     )
-    with pytest.raises(RecordingError, match=r"damaged: .*open it again"):
+    with pytest.raises(RecordingError, match=r"(damaged|has changed).*open it again"):
         served.tile(0, 0, 0, 0, 0)
 
 
@@ -175,7 +177,7 @@ def test_a_pattern_that_would_not_be_read_again_is_not_written(tmp_path: Path) -
     pattern = causal()
     for _ in range(40):
         pattern = pattern | ~from_mask(torch.rand(8, 8) < 0.5)
-    with pytest.raises(ValueError, match="up to 64 members"):
+    with pytest.raises(ValueError, match="at most 64 members"):
         save(AttentionMatrix(x, x, pattern=pattern), tmp_path / "it.regard", tokens=["t"] * 8)
 
 
@@ -189,7 +191,7 @@ def test_a_search_from_beyond_the_end_finds_nothing(good: Path) -> None:
 def test_one_digest_is_served_once(good: Path, copy: Path) -> None:
     from regard.server.app import app
 
-    with pytest.raises(ValueError, match="copy is among the recordings twice"):
+    with pytest.raises(ValueError, match="got copy twice"):
         app([open(good), open(copy)])
 
 

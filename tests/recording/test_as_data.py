@@ -89,7 +89,7 @@ class Odd(Pattern):
 
 
 def test_a_pattern_of_somebody_else_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"got Odd: write it down with regard.patterns.from_mask"):
+    with pytest.raises(TypeError, match=r"got Odd: use regard.patterns.from_mask"):
         pattern_as_data(causal() & Odd(), 0, Shelf().store)
 
 
@@ -135,9 +135,7 @@ class Custom:
 
 
 def test_a_bias_of_somebody_else_is_refused() -> None:
-    with pytest.raises(
-        TypeError, match=r"got Custom: write it down with regard.positions.from_tensor"
-    ):
+    with pytest.raises(TypeError, match=r"got Custom: use regard.positions.from_tensor"):
         bias_as_data(Custom(), 0, Shelf().store)
 
 

@@ -34,5 +34,5 @@ def test_what_was_changed_in_one_is_noticed(old: Path) -> None:
     description = old / "zarr.json"
     text = description.read_text(encoding="utf-8")
     description.write_text(text.replace('"title": "old"', '"title": "new"'), encoding="utf-8")
-    with pytest.raises(regard.recording.RecordingError, match="its digest is that of another"):
+    with pytest.raises(regard.recording.RecordingError, match="its digest does not match"):
         regard.open(old)

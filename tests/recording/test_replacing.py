@@ -85,7 +85,7 @@ def test_what_is_not_ours_is_not_removed(tmp_path: Path) -> None:
     path, other = tmp_path / "it.regard", tmp_path / "it.regard.replaced"
     other.mkdir()
     (other / "notes.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"other things in it \(notes\.txt\): move it away"):
+    with pytest.raises(FileExistsError, match=r"other files \(notes\.txt\): move it away"):
         record(path, 1.0)
     assert (other / "notes.txt").read_text() == "mine"
 

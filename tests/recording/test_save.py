@@ -162,7 +162,7 @@ def test_a_watched_encoder_decoder(tmp_path: Path) -> None:
     ]
     assert_same(found, [call.matrix for call in seen], 1e-6)
     assert not found.has_all
-    with pytest.raises(IndexError, match="no map of all heads"):
+    with pytest.raises(IndexError, match='"all" needs several calls of one size'):
         found.tile("all", "mean", 0, 0, 0)
     cross = next(call for call in found if call.kind == "cross")
     assert found.measures(cross.index)["distance"] == [None] * 4
@@ -179,14 +179,14 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
     x = torch.randn(1, 1, 5, 4)
     path = tmp_path / "it.regard"
     first = save(AttentionMatrix(x, x), path, tokens=tokens_of(5))
-    with pytest.raises(FileExistsError, match="is there already: remove it, or allow overwrite"):
+    with pytest.raises(FileExistsError, match="exists: remove it, or pass overwrite=True"):
         save(AttentionMatrix(x, x), path, tokens=tokens_of(5))
     second = save(AttentionMatrix(2 * x, x), path, tokens=tokens_of(5), overwrite=True)
     assert open(path).digest == second.digest != first.digest
     (tmp_path / "mine").mkdir()
-    with pytest.raises(FileExistsError, match="is no recording, so it stays"):
+    with pytest.raises(FileExistsError, match="is not a recording: choose"):
         save(AttentionMatrix(x, x), tmp_path / "mine", tokens=tokens_of(5), overwrite=True)
-    with pytest.raises(FileNotFoundError, match="make it first"):
+    with pytest.raises(FileNotFoundError, match="create it first"):
         save(AttentionMatrix(x, x), tmp_path / "a" / "b", tokens=tokens_of(5))
 
 

@@ -56,7 +56,7 @@ def test_search(made: Made) -> None:
     assert (found, more) == ([(2, 3), (11, 12), (20, 21)], True)
     assert made.recording.search("ishmael. some", start=12)[0][0] == (20, 23)
     assert made.recording.search("whale") == ([], False)
-    with pytest.raises(ValueError, match="nothing to search for"):
+    with pytest.raises(ValueError, match="the search text must not be empty"):
         made.recording.search("")
     with pytest.raises(IndexError, match="1 texts, counted from 0, got number 1"):
         made.recording.search("me", number=1)

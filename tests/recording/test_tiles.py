@@ -112,15 +112,15 @@ def test_each_stored_map_is_made_from_the_one_below_it(
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_tile_that_is_not_there(made: Made) -> None:
-    with pytest.raises(IndexError, match="levels 0 to 3, got 4"):
+    with pytest.raises(IndexError, match="level must be from 0 to 3, got 4"):
         made.recording.tile("all", "mean", 4, 0, 0)
-    with pytest.raises(ValueError, match="head must be 'mean' where call is 'all', got 2"):
+    with pytest.raises(ValueError, match="head must be 'mean' if call is 'all', got 2"):
         made.recording.tile("all", 2, 0, 0, 0)
-    with pytest.raises(IndexError, match="levels 0 to 3, got 4"):
+    with pytest.raises(IndexError, match="level must be from 0 to 3, got 4"):
         made.recording.tile(0, 0, 4, 0, 0)
-    with pytest.raises(IndexError, match="at level 1, x is 0 to 1, got 2"):
+    with pytest.raises(IndexError, match="x must be from 0 to 1 at level 1, got 2"):
         made.recording.tile(0, 0, 1, 2, 0)
-    with pytest.raises(IndexError, match="heads 0 to 3, got 4"):
+    with pytest.raises(IndexError, match=r"head must be from 0 to 3 .*, got 4"):
         made.recording.tile(0, 4, 1, 0, 0)
     with pytest.raises(IndexError, match="2 calls, counted from 0, got number 2"):
         made.recording.tile(2, 0, 1, 0, 0)

@@ -36,7 +36,7 @@ def test_other_names_are_refused(running: Running, book: Made, host: str) -> Non
     for path in ("/", "/recordings.json", f"/data/{book.digest}/info.json", "/openapi.json"):
         answer = running.get(path, headers={"Host": host})
         assert answer.status_code == 400
-        assert answer.json()["error"].startswith("this server does not answer to the name")
+        assert answer.json()["error"].startswith("the host must be one of")
         assert "localhost" in answer.json()["error"]
 
 
@@ -122,7 +122,7 @@ def test_any_name_needs_a_secret(book: Made) -> None:
 @pytest.mark.parametrize("token", ["", "a/b", "a b", "é"])
 def test_a_secret_fits_into_an_address(book: Made, token: str) -> None:
     made = app([book.recording], token=token, static=VIEWER)
-    with pytest.raises(ValueError, match="token must be letters, digits"):
+    with pytest.raises(ValueError, match="token must be one or more letters"):
         made.build_middleware_stack()
 
 

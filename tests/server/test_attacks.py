@@ -201,7 +201,7 @@ def test_work_that_never_ends_is_given_up(book: Made) -> None:
                 asked = asyncio.run_coroutine_threadsafe(
                     running.work.result(("stuck", number), release.wait, never), running.loop
                 )
-                with pytest.raises(job_queue.Overdue, match=r"longer than 0\.1 s"):
+                with pytest.raises(job_queue.Overdue, match=r"timed out after 0\.1 s"):
                     asked.result(PATIENCE)
             assert running.work.num_abandoned == 3
             running.work._patience = PATIENCE

@@ -93,10 +93,10 @@ def test_posted_tiles(running: Running, book: Made) -> None:
 def test_what_is_not_there(running: Running, book: Made) -> None:
     wrong = {
         "nobody": "no recording nobody",
-        f"{book.digest}_c0-h0-median": "is no name of a tileset",
+        f"{book.digest}_c0-h0-median": "must be of a tileset",
         f"{book.digest}_c7-h0-mean": "2 calls",
-        f"{book.digest}_c0-h7-mean": "heads",
-        f"{book.digest}": "is no name of a tileset",
+        f"{book.digest}_c0-h7-mean": "head must be",
+        f"{book.digest}": "must be of a tileset",
     }
     infos = running.get("/api/v1/tileset_info/", params={"d": list(wrong)})
     assert infos.status_code == 200

@@ -247,7 +247,7 @@ def test_too_much_is_refused() -> None:
     async def test(work: JobQueue, release: threading.Event, order: list[str]) -> None:
         tasks = [asyncio.create_task(work.result(n, lambda: None, never)) for n in range(3)]
         await asyncio.sleep(0)
-        with pytest.raises(Busy, match="ask again in a second"):
+        with pytest.raises(Busy, match="retry in a second"):
             await work.result("one more", lambda: None, never)
         assert work.refused == 1
         # What waits already can be asked for by others.
@@ -336,7 +336,7 @@ def test_a_full_queue_is_told(book: Made) -> None:
             answer = running.get(tile(book, 2))
             assert answer.status_code == 503
             assert answer.headers["Retry-After"] == "1"
-            assert "ask again" in answer.json()["error"]
+            assert "retry" in answer.json()["error"]
             assert answer.headers["Cache-Control"] == "no-store"
         wait_until(lambda: running.work.num_waiting == 0)
         assert running.get(tile(book, 2)).status_code == 200

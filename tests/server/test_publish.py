@@ -161,7 +161,7 @@ def test_what_is_not_ours_is_not_replaced(book: Made, tmp_path: Path) -> None:
     folder = tmp_path / "thesis"
     folder.mkdir()
     (folder / "chapter.txt").write_text("ten years of work")
-    with pytest.raises(FileExistsError, match=r"other things in it \(chapter\.txt\).*choose a new"):
+    with pytest.raises(FileExistsError, match=r"other files \(chapter\.txt\).*choose a new"):
         publish(book.recording, folder, heads=["0.0"], depth=0)
     # Of a page of one's own, too.
     (folder / "chapter.txt").rename(folder / "index.html")
@@ -209,13 +209,16 @@ def test_what_one_that_was_killed_has_left_goes(book: Made, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"heads": ["9.0"]}, "no head '9.0': they are called LAYER.HEAD, from 0.0 to 1.2"),
-        ({"heads": ["<b>"]}, "no head '<b>'"),
-        ({"heads": []}, "no head to publish"),
-        ({"depth": 3}, "depth is 0 to 2"),
-        ({"depth": -1}, "depth is 0 to 2"),
-        ({"pools": ["median"]}, "pools are mean and max, got median"),
-        ({"pools": []}, "pools are mean and max, got none"),
+        (
+            {"heads": ["9.0"]},
+            "heads must be LAYER.HEAD, from 0.0 to 1.2, LAYER.mean, mean, or all, got '9.0'",
+        ),
+        ({"heads": ["<b>"]}, "or all, got '<b>'"),
+        ({"heads": []}, "heads must not be empty"),
+        ({"depth": 3}, "depth must be from 0 to 2"),
+        ({"depth": -1}, "depth must be from 0 to 2"),
+        ({"pools": ["median"]}, "pools must be mean or max, got median"),
+        ({"pools": []}, "pools must be mean or max, got none"),
     ],
 )
 def test_what_can_not_be_published(book: Made, options: dict[str, Any], says: str) -> None:

@@ -71,7 +71,7 @@ def test_it_runs_until_ctrl_c(book: Made) -> None:
         assert "map.js" in httpx.get(where, trust_env=False).text
         code, complaints = interrupted(running)
     assert code == 0
-    assert complaints == "Ctrl-C ends it\n"
+    assert complaints == "press Ctrl-C to stop\n"
 
 
 def test_it_stops_while_it_is_asked(book: Made) -> None:
@@ -194,14 +194,14 @@ def test_the_next_port_is_taken_if_one_is_in_use() -> None:
         with listening("127.0.0.1", None) as second:
             assert second.getsockname()[1] != first.getsockname()[1]
         taken = first.getsockname()[1]
-        with pytest.raises(OSError, match=f"port {taken} is taken: choose another with --port"):
+        with pytest.raises(OSError, match=f"port {taken} is in use: choose another with --port"):
             listening("127.0.0.1", taken)
 
 
 def test_an_address_that_is_not_ours() -> None:
-    with pytest.raises(OSError, match=r"can't listen at 192\.0\.2\.1"):
+    with pytest.raises(OSError, match=r"can't listen on 192\.0\.2\.1"):
         listening("192.0.2.1", 0)
-    with pytest.raises(OSError, match=r"can't listen at no\.such\.host\.invalid"):
+    with pytest.raises(OSError, match=r"can't listen on no\.such\.host\.invalid"):
         listening("no.such.host.invalid", 0)
 
 

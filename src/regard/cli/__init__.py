@@ -1,10 +1,10 @@
-"""The command `regard`: one file for each of its commands."""
+"""The command `regard`: a file for each command."""
 
 import sys
 
 
 def main() -> None:
-    """Run the command line, or say what it needs."""
+    """Run the command line."""
     try:
         from regard.cli.app import app
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The commands, put together."""
+"""The app with all commands."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ from regard.cli.record import record
 
 app = typer.Typer(
     name="regard",
-    help="Look into the attention of a model, exactly, at any length.",
+    help="Inspect the exact attention weights of a model, at any length.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     add_completion=False,
@@ -41,7 +41,7 @@ def options(
         ),
     ] = None,
 ) -> None:
-    """Take the options that all commands share."""
+    """Options of all commands."""
 
 
 for command in (look, heads, explain, attribute, record):

@@ -1,4 +1,4 @@
-"""`regard atlas`: what every head of a model does, over a corpus; and `regard atlas show`."""
+"""`regard atlas` and `regard atlas show`: measure every head of a model over a corpus."""
 
 from functools import partial
 from pathlib import Path
@@ -14,8 +14,8 @@ from regard.cli.loading import load, load_tokenizer
 from regard.cli.options import DeviceOption, ModelOption, PickleOption, RemoteCodeOption
 
 
-class _SurveyUnlessSaid(TyperGroup):
-    """A group whose first word may be left out where it is "survey"."""
+class _DefaultSurvey(TyperGroup):
+    """A command group with the default command "survey"."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
@@ -25,9 +25,9 @@ class _SurveyUnlessSaid(TyperGroup):
 
 atlas = typer.Typer(
     name="atlas",
-    cls=_SurveyUnlessSaid,
+    cls=_DefaultSurvey,
     no_args_is_help=True,
-    help="""Measure what every head of a model does, over a corpus.
+    help="""Measure every head of a model over a corpus.
 
     **Examples**
 
@@ -45,41 +45,37 @@ def survey(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A file, a folder, a pattern with *, or a URL: .txt .jsonl .parquet .conllu.",
+            help="File, folder, glob or URL of .txt, .jsonl, .parquet or .conllu files.",
         ),
     ],
     model: ModelOption,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="NAME.atlas", help="The folder to write.")
-    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="NAME.atlas", help="Output folder.")],
     length: Annotated[
-        int | None, typer.Option(min=8, help="Longest window, in tokens; 512 by default.")
+        int | None, typer.Option(min=8, help="Maximum window length in tokens; 512 by default.")
     ] = None,
-    field: Annotated[str | None, typer.Option(help="Field or column that holds the text.")] = None,
+    field: Annotated[str | None, typer.Option(help="Field or column of the text.")] = None,
     sample: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Share of the documents to sample.")
+        float, typer.Option(min=0.0, max=1.0, help="Fraction of documents to sample.")
     ] = 1.0,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Largest batch size, in windows.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, help="Maximum windows per batch.")] = 32,
     shards: Annotated[int | None, typer.Option(min=1, help="Number of shards.")] = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of Ray workers, on this machine or at --address."),
+        typer.Option(min=1, help="Number of Ray workers, here or at --address."),
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Address of a Ray cluster; by default one is started here.")
+        str | None, typer.Option(help="Address of a Ray cluster; by default a local one starts.")
     ] = None,
-    gpus: Annotated[
-        float, typer.Option(min=0.0, help="GPUs per worker; a fraction shares one.")
-    ] = 0.0,
+    gpus: Annotated[float, typer.Option(min=0.0, help="GPUs per worker; may be a fraction.")] = 0.0,
     device: DeviceOption = "cpu",
     allow_pickle: PickleOption = False,
     allow_remote_code: RemoteCodeOption = False,
 ) -> None:
-    """Run a model over a corpus and measure what each of its heads does.
+    """Run a model over a corpus and measure each of its heads.
 
-    The result is a folder of Parquet tables and a report.html. If it is interrupted, run it again:
-    what was counted is not counted twice.
+    Writes a folder of Parquet tables and a report.html. If interrupted, run it again: finished
+    shards are kept.
 
     **Examples**
 
@@ -120,8 +116,8 @@ def survey(
     )
     tell(f"{found}")
     for reason, count in found.about.skipped.items():
-        tell(f"left out: {reason} ({count:,})")
-    tell(f"look at {out / 'report.html'}, or at")
+        tell(f"skipped: {reason} ({count:,})")
+    tell(f"open {out / 'report.html'}, or run")
     tell(f"    regard atlas show {out}")
 
 
@@ -129,11 +125,11 @@ def survey(
 @one_line_errors
 def show(
     folder: Annotated[
-        Path, typer.Argument(metavar="NAME.atlas", help="The folder that a survey has written.")
+        Path, typer.Argument(metavar="NAME.atlas", help="Output folder of a survey.")
     ],
-    top: Annotated[int, typer.Option(min=1, help="Number of heads of each kind.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="Number of heads per label.")] = 5,
 ) -> None:
-    """Show what the heads of a model do.
+    """Print the heads of a survey by label, and the best ones per relation.
 
     **Examples**
 
@@ -153,5 +149,5 @@ def show(
 def _model(model: str, **options: Any) -> nn.Module:
     loaded = load(model, **options)
     if loaded.kind != "text":
-        raise ValueError(f"{model} takes {loaded.kind}: survey an encoder or a decoder of text")
+        raise ValueError(f"--model must be a text encoder or decoder; {model} takes {loaded.kind}")
     return loaded.model

@@ -1,4 +1,4 @@
-"""An atlas in the terminal: which heads do what, and which are best at which relation."""
+"""Print an atlas: heads by label, and the best heads of each relation."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -19,13 +19,13 @@ from regard.views.numbers import bar
 def show(
     tables: Mapping[str, Rows], about: Mapping[str, Any], console: Console, limit: int = 5
 ) -> None:
-    """Print what was found: the size of the survey, heads by label, and relations.
+    """Print the size of a survey, heads by label, and relations.
 
     Args:
-        tables: the tables of an atlas, of pyarrow, by name.
-        about: what is known of the survey.
-        console: where to print.
-        limit: how many heads of each label; relations are three times as many.
+        tables: the pyarrow tables of an atlas, by name.
+        about: the survey's `about.json`.
+        console: the console to print to.
+        limit: number of heads per label; three times as many relations.
 
     Raises:
         ValueError: there are no heads.
@@ -67,7 +67,7 @@ def _labels(groups: Sequence[Mapping[str, Any]], heads: Sequence[Row], limit: in
 
 
 def _evidence(row: Row, label: str) -> Iterable[str]:
-    """Yield what speaks for a label of a head; a relation is named."""
+    """Yield the evidence for a label of a head, with the name of a relation."""
     for name, words in zip(row["labels"], row["evidence"], strict=True):
         if kind_of(name) == label:
             yield f"{name} {words}" if label == "relation" else words
@@ -90,7 +90,7 @@ def _tasks(tasks: Sequence[Mapping[str, Any]], heads: Sequence[Row], limit: int)
 
 
 def _task(task: Mapping[str, Any], heads: Sequence[Row]) -> list[str | Text]:
-    """Return the cells of a relation: its best head, beside the best baseline."""
+    """Return the cells of a relation: its best head and the best baseline."""
     bases = [base for base in task["baselines"] if known(base["score"]) is not None]
     base = max(bases, key=lambda each: each["score"], default=None)
     against = "" if base is None else f"{score_in_figures(base['score'])} {base['name']}"
@@ -125,5 +125,5 @@ def _then_blank(first: Sequence[str]) -> Iterable[str]:
 
 
 def _plain(text: str) -> str:
-    """Return text that a terminal shows and does not obey."""
+    """Replace control characters."""
     return "".join(each if each.isprintable() else "�" for each in text)

@@ -18,12 +18,12 @@ from regard.views.numbers import bar
 @one_line_errors
 def attribute(
     prompt: Annotated[
-        str, typer.Argument(metavar="TEXT|FILE", help="A prompt, a text file, or - for stdin.")
+        str, typer.Argument(metavar="TEXT|FILE", help="Prompt, text file, or - for stdin.")
     ],
     model: ModelOption,
     answer: Annotated[
         str | None,
-        typer.Option(help="The answer, as it follows the prompt; by default what is generated."),
+        typer.Option(help="Text that follows the prompt; by default the model generates it."),
     ] = None,
     passages: Annotated[
         str, typer.Option(help="Split the prompt into: paragraphs, lines, sentences.")
@@ -35,7 +35,7 @@ def attribute(
     verify: Annotated[
         int,
         typer.Option(
-            min=0, help="Hide so many of the strongest passages, and of others, and compare."
+            min=0, help="Hide N of the strongest passages and N others, and compare the scores."
         ),
     ] = 0,
     as_json: JsonOption = False,
@@ -53,7 +53,7 @@ def attribute(
     """
     given = read_input(prompt)
     if not isinstance(given, str) or not given.strip():
-        raise ValueError("the prompt must be a text, and not empty")
+        raise ValueError(f"the prompt must be a non-empty text, got {prompt!r}")
     with doing(f"loading {model}"):
         loaded = load(
             model,
@@ -119,7 +119,7 @@ def _as_data(found: Attribution, checked: HiddenPassages | None) -> dict[str, An
 
 
 def _exact(checked: HiddenPassages | None) -> dict[int, float]:
-    """Return what the answer loses without each passage that was hidden."""
+    """Return the loss of log-probability for each hidden passage."""
     if checked is None:
         return {}
     return dict(zip(checked.passages, checked.exact.tolist(), strict=True))

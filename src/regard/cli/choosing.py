@@ -1,4 +1,4 @@
-"""Which token looks: the one that was asked for, or the one that is taken otherwise."""
+"""Choose the query token: from `--token`, or a default."""
 
 import re
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ from regard.views.numbers import in_figures
 _ANOTHER = "for another, pass --token"
 _ANY_OTHER = f"{_ANOTHER} TEXT or @NUMBER"
 _LISTED = 8
-"""So many positions of tokens that are alike are listed."""
+"""Number of listed positions of tokens with the same text."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The token that looks.
+    """The query token.
 
     Attributes:
         number: its position.
-        why: why this one, and how to have another; "" if nothing else can have been meant.
+        why: why it was chosen, and how to choose another; "" if the choice is unambiguous.
     """
 
     number: int
@@ -30,14 +30,14 @@ class Chosen:
 
 
 def asked_token(wanted: str, pieces: Sequence[str]) -> Chosen:
-    """Return the token that is meant by its text, its position, or both: it, 7, @7, it@7.
+    """Return the token with a text, a position, or both: it, 7, @7, it@7.
 
     Args:
-        wanted: what the user asked for.
-        pieces: the tokens, as pieces of running text.
+        wanted: the value of `--token`.
+        pieces: the text of each token.
 
     Raises:
-        ValueError: there is no such token. The message lists some that are there.
+        ValueError: there is no such token.
     """
     shown = [label(piece, width=100) for piece in pieces]
     same = [place for place, token in enumerate(shown) if token == wanted]
@@ -47,18 +47,18 @@ def asked_token(wanted: str, pieces: Sequence[str]) -> Chosen:
     found = re.fullmatch(r"(?:(.*)@)?(-?\d+)", wanted, re.DOTALL)
     if found is None:
         some = ", ".join(shown[:12]) + (", …" if len(shown) > 12 else "")
-        raise ValueError(f"there is no token {wanted!r}; the tokens are {some}")
+        raise ValueError(f"--token must be one of {some} or a position, got {wanted!r}")
     text, number = found[1], int(found[2])
     if not -len(pieces) <= number < len(pieces):
-        raise ValueError(f"there are {len(pieces)} tokens, numbered from 0, got {number}")
+        raise ValueError(f"--token must be a position from 0 to {len(pieces) - 1}, got {number}")
     number %= len(pieces)
     if text and text.lower() != shown[number].lower():
-        raise ValueError(f"token {number} is {shown[number]!r}, got {wanted!r}")
+        raise ValueError(f"--token {wanted}: token {number} is {shown[number]!r}")
     return Chosen(number)
 
 
 def _alike(wanted: str, places: Sequence[int], num_tokens: int) -> str:
-    """Return which of several tokens of one text was taken; "" if there is nothing to say."""
+    """Return which of several tokens with the same text was taken; "" if unambiguous."""
     is_position = wanted.isdecimal() and int(wanted) < num_tokens and int(wanted) not in places
     if len(places) > 1:
         listed = ", ".join(f"@{place}" for place in places[:_LISTED])
@@ -69,12 +69,12 @@ def _alike(wanted: str, places: Sequence[int], num_tokens: int) -> str:
 
 
 def chosen_token(layers: Sequence[Layer], wanted: str | None, *, head: int | None = None) -> Chosen:
-    """Return the token that was asked for; otherwise what a page shows first, and why.
+    """Return the token of `--token`, or by default the one that a page shows first.
 
     Args:
-        layers: layers that look from the same tokens.
-        wanted: what the user asked for.
-        head: the only head that counts.
+        layers: layers with the same query tokens.
+        wanted: the value of `--token`.
+        head: consider only this head.
     """
     pieces = layers[0].queries.pieces
     if wanted is not None:
@@ -83,7 +83,7 @@ def chosen_token(layers: Sequence[Layer], wanted: str | None, *, head: int | Non
         return Chosen(0)
     first = first_look(layers, head=head)
     if first.is_last:
-        return Chosen(first.query, f"the last token, from which the model goes on; {_ANY_OTHER}")
+        return Chosen(first.query, f"the last token, which predicts the next; {_ANY_OTHER}")
     if first.key is None:
         return Chosen(first.query, f"no word looks at another; {_ANY_OTHER}")
     among = f"of the first {FIRST_SCREEN} tokens" if len(pieces) > FIRST_SCREEN else "of all words"

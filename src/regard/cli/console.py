@@ -1,4 +1,4 @@
-"""What is said where: data on stdout, all else on stderr, and faults in one line."""
+"""Print data to stdout, everything else to stderr, and errors in one line."""
 
 import functools
 import json
@@ -20,12 +20,12 @@ Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
 
 _WIDE = 200
-"""How many columns a table has that nobody looks at in a terminal."""
+"""Columns of a table if stdout is not a terminal."""
 
 
 @dataclass(frozen=True)
 class _Printable:
-    """Something to print, without what a terminal obeys but for our own colours."""
+    """A renderable without control characters, except Rich's own."""
 
     shown: ConsoleRenderable
 
@@ -35,7 +35,7 @@ class _Printable:
 
 
 class _OnlyPrintable(RenderHook):
-    """Names and texts come from files of others: none of them may move the cursor."""
+    """Strips control characters from names and texts, which come from untrusted files."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         return [_Printable(one) for one in renderables]
@@ -56,18 +56,18 @@ def out() -> Console:
 
 @contextmanager
 def doing(what: str) -> Generator[None]:
-    """Say what is being done for as long as it takes, where somebody looks."""
+    """Show a status line while the block runs, if stderr is a terminal."""
     stderr = console(stderr=True)
     if not stderr.is_terminal:
         yield
         return
-    # A name may be one of a stranger's folder; what is in brackets is no style.
+    # Text, because a folder name may contain Rich markup.
     with stderr.status(Text(printable(what))):
         yield
 
 
 def tell(what: str) -> None:
-    """Say something that is no data."""
+    """Print a message to stderr."""
     console(stderr=True).print(what, markup=False, soft_wrap=True)
 
 
@@ -78,7 +78,7 @@ def print_json(data: Any) -> None:
 
 
 def one_line_errors(command: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """Make a command say in one line what is wrong, and end with code 1."""
+    """Make a command print errors in one line, and exit with code 1."""
 
     @functools.wraps(command)
     def run(*args: Arguments.args, **options: Arguments.kwargs) -> Returned:
@@ -87,11 +87,10 @@ def one_line_errors(command: Callable[Arguments, Returned]) -> Callable[Argument
         except (typer.Exit, typer.Abort):
             raise
         except BrokenPipeError:
-            # Whoever reads has read enough. Python would complain once more at its end.
+            # The reader has closed the pipe. Python would print an error again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
         except Exception as error:
-            # Whatever it is: who types a command is no reader of tracebacks, unless asked for.
             if os.environ.get("REGARD_TRACEBACK"):
                 raise
             said = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)

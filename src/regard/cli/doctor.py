@@ -1,4 +1,4 @@
-"""`regard doctor`: what works here, and why something does not."""
+"""`regard doctor`: versions, devices and working backends."""
 
 import platform
 import re
@@ -15,15 +15,15 @@ from regard.cli.console import one_line_errors, out, print_json
 from regard.cli.options import JsonOption
 
 _FOR_GGUF = ("accelerate", "gguf")
-"""What transformers asks for to read GGUF files; no extra has it."""
+"""Packages that transformers needs for GGUF files; not in an extra."""
 
 _REQUIREMENT = re.compile(r"""([\w.-]+)[^;]*(?:;.*\bextra\s*==\s*["']([\w.-]+)["'])?""")
-"""The name of a package, and the extra that needs it; none if it is always needed."""
+"""The name of a package, and its extra, if any."""
 
 
 @one_line_errors
 def doctor(as_json: JsonOption = False) -> None:
-    """Say which versions, devices and kernels there are, and why one does not work.
+    """List versions, devices and kernels, and why one does not work.
 
     **Example**
 
@@ -63,7 +63,7 @@ def _versions() -> dict[str, str]:
 
 
 def _packages() -> dict[str, str]:
-    """Return what to install for each package that Regard needs, always or for an extra."""
+    """Return the argument of `pip install` for each package of Regard and its extras."""
     always: list[str] = []
     extras: dict[str, list[str]] = {}
     for requirement in metadata.requires("regard") or []:
@@ -71,7 +71,7 @@ def _packages() -> dict[str, str]:
         assert found is not None, requirement
         package, extra = found.groups()
         (always if extra is None else extras.setdefault(extra, [])).append(package)
-    # What users may install; a package of several extras is named with the smallest.
+    # Extras for users, without those for development; the smallest extra with a package.
     for_users = extras.pop("all", [])
     smallest = sorted(extras, key=lambda extra: len(extras[extra]))
     return {
@@ -99,7 +99,7 @@ def _devices() -> dict[str, str]:
 
 
 def _backends() -> dict[str, str]:
-    """Run each backend on a few numbers, on the best device."""
+    """Run each backend on a small input, on a GPU if there is one."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tensors = [torch.randn(1, 2, 256, 64, device=device) for _ in range(3)]
     expected = attend(*tensors, pattern=causal(), backend="reference")

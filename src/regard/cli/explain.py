@@ -1,4 +1,4 @@
-"""`regard explain`: attention number by number."""
+"""`regard explain`: attention for one token, step by step."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,7 +37,7 @@ def explain(
     text: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TEXT|FILE]", help="A text for a real model; the worked example by default."
+            metavar="[TEXT|FILE]", help="Text for --model; by default a worked example."
         ),
     ] = None,
     token: Annotated[
@@ -52,14 +52,14 @@ def explain(
             "--model",
             "-m",
             metavar="DIR|FILE.gguf|NAME",
-            help="A real model; without one, the vectors of the worked example.",
+            help="Model to explain; by default the vectors of a worked example.",
         ),
     ] = None,
     layer: Annotated[int, typer.Option("--layer", "-l", help="Layer, counted from 0.")] = 0,
     head: Annotated[int, typer.Option("--head", help="Head, counted from 0.")] = 0,
     top: Annotated[int, typer.Option(min=1, help="Number of keys to print.")] = 12,
     scaled: Annotated[
-        bool, typer.Option(help="Divide scores by √d, as attention does; the example may not.")
+        bool, typer.Option(help="Divide scores by √d; --no-scaled is for the worked example.")
     ] = True,
     target: TargetOption = None,
     save_to: SaveOption = None,
@@ -84,9 +84,9 @@ def explain(
         check_ending(save_to, (".html", *FIGURES))
     if model is None:
         if text is not None:
-            raise ValueError("a text of your own needs a model to take vectors from: add --model")
+            raise ValueError("TEXT needs a model: add --model")
         if target is not None:
-            raise ValueError("--target is what an encoder–decoder says: add --model")
+            raise ValueError("--target needs an encoder–decoder: add --model")
         found = worked_example(token or ASKING, scaled=scaled)
         page_of = _page_of_example(found)
         sentence, chosen, about = SENTENCE, None, ""
@@ -126,16 +126,15 @@ def _page_of_example(found: Explanation) -> Callable[..., Page]:
 def _in_model(
     run: Run, token: str | None, head: int
 ) -> tuple[Explanation, Chosen, Callable[..., Page]]:
-    """Return an explanation, the token that it is of, and what makes a page of its row."""
+    """Return an explanation, its token, and a function that makes a page of its row."""
     layer = run.layers_of([main_call(run.seen)])[0]
     call = layer.call
     if not 0 <= head < call.heads:
-        raise ValueError(f"there are {call.heads} heads, counted from 0, got {head}")
+        raise ValueError(f"--head must be from 0 to {call.heads - 1}, got {head}")
     chosen = chosen_token([layer], token, head=head)
     number = chosen.number
     asking = label(layer.queries.pieces[number])
     found = explain_call(call, layer.keys.pieces, number, head=head, asking=asking)
-    # The other rows and heads are not explained.
     row = call.matrix[:1, head : head + 1, number : number + 1]
     shown = replace(call, view=row.view)
     return found, chosen, partial(page, shown, run.tokens, source=run.source)
@@ -149,9 +148,9 @@ def _print(found: Explanation, sentence: str, top: int, chosen: Chosen | None) -
         console.print(f"Token {chosen.number}{why}\n", style="dim", markup=False)
     asking = escape(found.asking)
     console.print(f"1  [bold]The query[/bold] of “{asking}”: {escape(vector(found.query))}")
-    console.print("2  [bold]Scores[/bold]: the query times each key, number by number, added up")
+    console.print("2  [bold]Scores[/bold]: the dot product of the query and each key")
     console.print(f"3  [bold]Scaling[/bold]: each score times {found.scale:.3f}")
-    console.print("4  [bold]Softmax[/bold]: exp of each, divided by their sum, so that all make 1")
+    console.print("4  [bold]Softmax[/bold]: exp of each, divided by their sum")
     if found.values is not None:
         console.print("5  [bold]The sum[/bold] of the values, each times its weight")
     console.print()

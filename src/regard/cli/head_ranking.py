@@ -1,4 +1,4 @@
-"""Which heads to show first for a token, and which call of a layer."""
+"""Rank heads for a token, and choose a layer's call."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from regard.calls.texts import Layer
 
 @dataclass(frozen=True)
 class RankedHead:
-    """Where a token looks in one head.
+    """The strongest keys of a token in one head.
 
     Attributes:
         layer: the layer.
         head: the number of the head.
-        keys: the tokens that it looks at most, by number.
-        weights: how much it looks at each.
-        strength: how much it looks at the word that it looks at most.
+        keys: positions of the strongest keys.
+        weights: their weights.
+        strength: the largest weight on an informative word.
     """
 
     layer: Layer
@@ -33,13 +33,13 @@ class RankedHead:
 def ranked_heads(
     layers: Sequence[Layer], token: int, *, head: int | None, top: int
 ) -> list[RankedHead]:
-    """Return where a token looks in each head, those first that look hardest at a single word.
+    """Return the strongest keys of a token in each head, by `RankedHead.strength`.
 
     Args:
-        layers: layers that look from the same tokens.
-        token: the token that looks.
-        head: the only head that is wanted.
-        top: how many keys are listed for each head.
+        layers: layers with the same query tokens.
+        token: position of the query token.
+        head: return only this head.
+        top: number of keys per head.
     """
     found: list[RankedHead] = []
     for layer in layers:
@@ -55,5 +55,5 @@ def ranked_heads(
 
 
 def main_call(calls: Sequence[AttentionCall]) -> AttentionCall:
-    """Return the call of a layer to show: where there are several, cross-attention."""
+    """Return the cross-attention of a layer if there is one, else its first call."""
     return next((call for call in calls if call.kind == "cross"), calls[0])

@@ -1,4 +1,4 @@
-"""`regard heads`: all heads of a model at a glance."""
+"""`regard heads`: a table of all heads."""
 
 import math
 from pathlib import Path
@@ -29,7 +29,7 @@ _BY_LAYER = "layer"
 @one_line_errors
 def heads(
     text: Annotated[
-        str, typer.Argument(metavar="TEXT|FILE", help="A text, a text file, or - for stdin.")
+        str, typer.Argument(metavar="TEXT|FILE", help="Text, text file, or - for stdin.")
     ],
     model: ModelOption,
     layer: LayerOption = None,
@@ -53,7 +53,7 @@ def heads(
     allow_pickle: PickleOption = False,
     allow_remote_code: RemoteCodeOption = False,
 ) -> None:
-    """List all heads: how widely and how far they look, and how much at what.
+    """List all heads with entropy, distance, and weight on the first, previous and own token.
 
     **Examples**
 
@@ -64,7 +64,7 @@ def heads(
         regard heads chapter.txt -m ./smollm2 --sort first --save heads.svg
     """
     if sort not in (_BY_LAYER, *MEASURES):
-        raise ValueError(f"--sort takes {_BY_LAYER}, {', '.join(MEASURES)}, got {sort}")
+        raise ValueError(f"--sort must be one of {_BY_LAYER}, {', '.join(MEASURES)}, got {sort}")
     if save_to is not None:
         check_ending(save_to, FIGURES)
     _, _, found = watched(

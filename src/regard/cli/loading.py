@@ -1,4 +1,4 @@
-"""Models of transformers, from a folder, a GGUF file or the hub, without running their code."""
+"""Load transformers models from a folder, a GGUF file or the hub, without running their code."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model, and what turns text or images into what it takes.
+    """A model with its tokenizer or image processor.
 
     Attributes:
         model: the model, in evaluation mode.
         prepare: its tokenizer, or its image processor.
-        kind: what it takes.
-        name: what to call it.
+        kind: the kind of its input.
+        name: its name in output.
     """
 
     model: nn.Module
@@ -45,13 +45,13 @@ def load(
 
     Args:
         model: a folder, a GGUF file, or a name on the Hugging Face hub.
-        device: where to put it.
-        generates: whether a decoder is needed with the head that scores tokens.
-        allow_pickle: whether weights may be read that can run code when they are read.
-        allow_remote_code: whether Python files that come with the model may be run.
+        device: the device of the model.
+        generates: whether to load a decoder with its language-model head.
+        allow_pickle: whether to read pickled weights, which can run code.
+        allow_remote_code: whether to run Python files that come with the model.
 
     Raises:
-        OSError: it isn't there, or its weights are of a kind that wasn't allowed.
+        OSError: there is no such model, or its weights are pickled and `allow_pickle` is false.
         ImportError: transformers is not installed.
     """
     try:
@@ -68,14 +68,14 @@ def load(
         config = config_of(where, allow_remote_code=allow_remote_code, **options)
     except OSError as error:
         if Path(where).is_dir():
-            raise OSError(f"{where}/config.json can't be read: {error}") from error
+            raise OSError(f"can't read {where}/config.json: {error}") from error
         raise OSError(_not_found(model)) from error
     options |= {"trust_remote_code": allow_remote_code}
     kind = _kind(config)
     if kind != "image":
         _check_tokenizer(where, options)
     if generates and kind != "text":
-        raise ValueError(f"{model} is no decoder: pass a model that goes on with a text")
+        raise ValueError(f"--model must be a text decoder; {model} takes {kind}")
     auto: Any = transformers.AutoModelForCausalLM if generates else transformers.AutoModel
     if kind == "text to text":
         auto = transformers.AutoModelForSeq2SeqLM
@@ -94,8 +94,8 @@ def load(
     except Exception as error:
         said = str(error).strip().split("\n")[0]
         raise OSError(
-            f"the weights of {model} can't be read, or don't fit its config.json; an incomplete "
-            f"download is a likely reason ({said})"
+            f"can't read the weights of {model}, or they don't fit its config.json; the download "
+            f"may be incomplete ({said})"
         ) from error
     _check_complete(model, report["missing_keys"])
     prepare: Any
@@ -123,7 +123,7 @@ def load_tokenizer(model: str, *, allow_remote_code: bool = False) -> Any:
 
 
 def _located(model: str) -> tuple[str, dict[str, Any]]:
-    """Return where transformers finds a model, and what to tell it."""
+    """Return the arguments of `from_pretrained`."""
     path = Path(model).expanduser()
     if path.suffix == ".gguf":
         if not path.is_file():
@@ -145,30 +145,27 @@ def _check_device(device: str) -> None:
         torch.empty(0, device=device)
     except (AssertionError, NotImplementedError, RuntimeError) as error:
         raise ValueError(
-            f"--device {device} can't be used here: `regard doctor` lists the devices"
+            f"--device {device} is not available: `regard doctor` lists the devices"
         ) from error
 
 
 def _check_tokenizer(where: str, options: dict[str, Any]) -> None:
-    """Raise OSError if a folder has no vocabulary: transformers would invent one."""
+    """Raise OSError if a folder has no vocabulary: transformers would make an empty one."""
     folder = Path(where)
     if "gguf_file" in options or not folder.is_dir():
         return
     kinds = ("tokenizer.json", "vocab*", "*.model", "*.spm", "merges.txt", "*.tiktoken")
     if not any(list(folder.glob(kind)) for kind in kinds):
-        raise OSError(
-            f"{where} has no tokenizer: put tokenizer.json, or the files of its vocabulary, beside "
-            "the weights"
-        )
+        raise OSError(f"{where} has no tokenizer: add tokenizer.json or its vocabulary files")
 
 
 def _check_complete(model: str, missing: Iterable[str]) -> None:
-    """Raise OSError if weights of attention were made up because they are not in the file."""
+    """Raise OSError if attention weights are missing: transformers initialises them randomly."""
     lost = sorted(name for name in missing if layer_in(name))
     if lost:
         raise OSError(
-            f"{len(lost)} weights of {model} are not in its files ({lost[0]}, …): they don't fit "
-            "its config.json"
+            f"{len(lost)} weights of {model} are missing ({lost[0]}, …): its files don't fit its "
+            "config.json"
         )
 
 
@@ -180,39 +177,39 @@ def _need(package: str) -> None:
 
 
 def _check_weights(where: str, options: dict[str, Any]) -> None:
-    """Raise OSError if the weights of a folder can only be read by running code."""
+    """Raise OSError if a folder has no safetensors."""
     folder = Path(where)
     if "gguf_file" in options or not folder.is_dir() or list(folder.glob("*.safetensors")):
         return
     pickled = [file.name for pattern in _PICKLED for file in sorted(folder.glob(pattern))]
     if pickled:
         raise OSError(
-            f"the weights in {where} are pickled ({pickled[0]}), and reading a pickle can run any "
-            "code that is in it: pass --allow-pickle if you trust them, or convert them to "
-            "safetensors"
+            f"the weights in {where} are pickled ({pickled[0]}), and a pickle can run any code: "
+            "pass --allow-pickle if you trust them, or convert them to safetensors"
         )
-    raise OSError(f"{where} has no weights: expected a file *.safetensors")
+    raise OSError(f"{where} has no weights: expected *.safetensors")
 
 
 def _not_found(model: str) -> str:
     if model.startswith((".", "/", "~")) or model.count("/") > 1:
         return f"there is no folder {model}"
     return (
-        f"there is no folder {model}, and no model of that name could be fetched from the Hugging "
-        "Face hub: check the name and the network, or pass a folder that is on this machine"
+        f"there is no folder {model}, and the Hugging Face hub did not return such a model: check "
+        "the name and the network, or pass a local folder"
     )
 
 
 def _kind(config: Any) -> Kind:
     if hasattr(config, "text_config") and hasattr(config, "vision_config"):
         raise ValueError(
-            f"models of text and images ({config.model_type}) can't be run from the command line: "
-            "use regard.watch"
+            f"the command line does not run models of text and images ({config.model_type}): use "
+            "regard.watch"
         )
     if getattr(config, "is_encoder_decoder", False):
         if not getattr(config, "vocab_size", None) or hasattr(config, "num_mel_bins"):
             raise ValueError(
-                f"{config.model_type} takes no text: use regard.watch around a call of it"
+                f"the command line does not run {config.model_type}, which takes no text: use "
+                "regard.watch"
             )
         return "text to text"
     if getattr(config, "image_size", None) and getattr(config, "patch_size", None):
@@ -221,7 +218,7 @@ def _kind(config: Any) -> Kind:
 
 
 def _image_processor(transformers: Any, where: str, config: Any, options: dict[str, Any]) -> Any:
-    """Return what prepares images: the model's own, or the usual one if it brings none."""
+    """Return the model's image processor, or that of ViT if it has none."""
     try:
         return transformers.AutoImageProcessor.from_pretrained(where, **options)
     except (OSError, ValueError):

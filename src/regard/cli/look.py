@@ -1,4 +1,4 @@
-"""`regard look`: where a token looks."""
+"""`regard look`: the strongest keys of a token in each head."""
 
 import webbrowser
 from typing import Annotated, Any
@@ -29,7 +29,7 @@ from regard.cli.saving import FIGURES, check_ending, save
 from regard.views.numbers import bar, in_figures
 
 _AROUND = 12
-"""So many tokens before and after the one that looks are printed."""
+"""Number of tokens printed on either side of the query token."""
 
 
 @one_line_errors
@@ -37,7 +37,7 @@ def look(
     text: Annotated[
         str,
         typer.Argument(
-            metavar="TEXT|FILE", help="A text, a text file, an image for a ViT, or - for stdin."
+            metavar="TEXT|FILE", help="Text, text file, image for a ViT, or - for stdin."
         ),
     ],
     model: ModelOption,
@@ -53,16 +53,16 @@ def look(
     target: TargetOption = None,
     save_to: SaveOption = None,
     opened: Annotated[
-        bool, typer.Option("--open", help="Open what was saved in the browser.")
+        bool, typer.Option("--open", help="Open the saved file in the browser.")
     ] = False,
     as_json: JsonOption = False,
     device: DeviceOption = "cpu",
     allow_pickle: PickleOption = False,
     allow_remote_code: RemoteCodeOption = False,
 ) -> None:
-    """Show where a token looks, head by head, those first that look at one word.
+    """Print the strongest keys of a token in each head, heads with the sharpest focus first.
 
-    With `--save`, make a page to explore all tokens, layers and heads, or a figure.
+    `--save` writes a page of all tokens, layers and heads, or a figure.
 
     **Examples**
 
@@ -77,9 +77,9 @@ def look(
     if save_to is not None:
         check_ending(save_to, (".html", *FIGURES))
     elif opened:
-        raise ValueError("--open opens what was saved: add --save")
+        raise ValueError("--open needs a file: add --save")
     if save_to is not None and as_json:
-        raise ValueError("--json prints and --save writes: leave one out")
+        raise ValueError("--json and --save can't be combined: leave one out")
     if save_to is not None and save_to.suffix.lower() == ".html":
         _check_page(head, token)
     loaded, given, found = watched(
@@ -111,7 +111,7 @@ def look(
 
 
 def _check_page(head: int | None, token: str | None) -> None:
-    """Raise ValueError if a part was chosen of a page, which shows all."""
+    """Raise ValueError if a head or token is chosen for a page."""
     for name, chosen in (("--head", head), ("--token", token)):
         if chosen is not None:
             raise ValueError(
@@ -121,7 +121,7 @@ def _check_page(head: int | None, token: str | None) -> None:
 
 
 def _chosen(found: Run, head: int | None) -> list[Layer]:
-    """Return the layers that look from the tokens that are shown: of the decoder, if there is one.
+    """Return the layers to show: those of the decoder, if there is one.
 
     Raises:
         ValueError: there is no such head, or no such layer.
@@ -129,10 +129,10 @@ def _chosen(found: Run, head: int | None) -> list[Layer]:
     target = 0 if found.source is None else 1
     layers = [one for one in found.layers_of(found.seen) if one.queries.text == target]
     if not layers:
-        raise ValueError("only the encoder has that layer, and what is shown is the decoder")
+        raise ValueError("--layer must be a layer of the decoder")
     most = max(layer.call.heads for layer in layers)
     if head is not None and not 0 <= head < most:
-        raise ValueError(f"there are {most} heads, counted from 0, got {head}")
+        raise ValueError(f"--head must be from 0 to {most - 1}, got {head}")
     return layers
 
 
@@ -184,7 +184,7 @@ def _keys(one: RankedHead, *, wide: bool) -> Text:
 
 
 def _in_context(tokens: list[str], token: int) -> Text:
-    """Return the text around a token, with the token marked."""
+    """Return the text around a token, which is highlighted."""
     pieces = readable(tokens)
     first, last = max(0, token - _AROUND), min(len(pieces), token + _AROUND + 1)
     text = Text("… " if first else "")

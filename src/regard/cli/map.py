@@ -1,4 +1,4 @@
-"""`regard map`: recordings in the browser, from the whole text down to one pair of tokens."""
+"""`regard map`: recordings as a zoomable map in the browser."""
 
 import tempfile
 import threading
@@ -16,25 +16,25 @@ from regard.cli.console import one_line_errors, tell
 def map_recordings(
     recordings: Annotated[
         list[str],
-        typer.Argument(metavar="RECORDING…", help="Recordings: folders, or URLs of such."),
+        typer.Argument(metavar="RECORDING…", help="Folders or URLs of recordings."),
     ],
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="The port; by default 8080 or the next free one."),
+        typer.Option(min=1, max=65535, help="Port; by default the first free one from 8080 on."),
     ] = None,
     host: Annotated[
         str,
         typer.Option(
             metavar="ADDRESS",
-            help="The address to listen at. Other than this machine's own, whoever has the link "
-            "can open the map from elsewhere.",
+            help="Address to listen on. Unless it is a loopback address, anyone with the link can "
+            "open the map.",
         ),
     ] = "127.0.0.1",
     opened: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the map in the browser.")
     ] = True,
 ) -> None:
-    """Open a map of every head of recordings: pan, zoom, search, compare. Ctrl-C ends it.
+    """Serve recordings as a map of every head: pan, zoom, search, compare. Ctrl-C stops it.
 
     **Examples**
 
@@ -51,23 +51,22 @@ def map_recordings(
     def ready(link: str) -> None:
         typer.echo(link)
         if host in ("0.0.0.0", "::"):
-            tell("whoever has this link can open the map; it is not encrypted on its way")
-        tell("Ctrl-C ends it")
+            tell("anyone with this link can open the map; the connection is not encrypted")
+        tell("press Ctrl-C to stop")
         if opened:
             page = entry(link, Path(folder))
-            # A browser in the terminal would hold up the server until it is closed.
+            # In a thread, because a terminal browser would block the server.
             threading.Thread(target=webbrowser.open, args=(page.as_uri(),), daemon=True).start()
 
-    # Nobody else may look into such a folder.
+    # Only this user can read such a folder.
     with tempfile.TemporaryDirectory(prefix="regard-", ignore_cleanup_errors=True) as folder:
         serve(found, host=host, port=port, ready=ready)
 
 
 def entry(link: str, folder: Path) -> Path:
-    """Write a page that goes on to a link; return its path.
+    """Write a page that redirects to a link; return its path.
 
-    All users of a machine can see the arguments of a process, so that the link, which has a secret,
-    is none of a browser that is started.
+    All users of a machine can see the arguments of the browser, and the link contains a secret.
     """
     page = folder / "map.html"
     page.write_text(

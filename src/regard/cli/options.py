@@ -11,16 +11,16 @@ ModelOption = Annotated[
         "--model",
         "-m",
         metavar="DIR|FILE.gguf|NAME",
-        help="A folder of transformers, a GGUF file, or a name on the Hugging Face hub.",
+        help="Model folder, GGUF file, or name on the Hugging Face hub.",
     ),
 ]
 LayerOption = Annotated[int | None, typer.Option("--layer", "-l", help="Layer, counted from 0.")]
 HeadOption = Annotated[int | None, typer.Option("--head", help="Head, counted from 0.")]
 TargetOption = Annotated[
     str | None,
-    typer.Option(help="Target text of an encoder–decoder; by default what it generates."),
+    typer.Option(help="Target text of an encoder–decoder; by default the model generates it."),
 ]
-DeviceOption = Annotated[str, typer.Option(help="Where to run the model: cpu, cuda, mps.")]
+DeviceOption = Annotated[str, typer.Option(help="Device of the model: cpu, cuda, mps.")]
 SaveOption = Annotated[
     Path | None,
     typer.Option(
@@ -35,13 +35,13 @@ PickleOption = Annotated[
     bool,
     typer.Option(
         "--allow-pickle",
-        help="Allow pickled weights, which can run any code when they are loaded.",
+        help="Allow pickled weights, which can run any code.",
     ),
 ]
 RemoteCodeOption = Annotated[
     bool,
     typer.Option(
         "--allow-remote-code",
-        help="Allow Python code that comes with the model to run.",
+        help="Run Python code that comes with the model.",
     ),
 ]

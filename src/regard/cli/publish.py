@@ -1,4 +1,4 @@
-"""`regard publish`: a map as a folder of files that any web server can serve."""
+"""`regard publish`: a map as static files."""
 
 import sys
 from pathlib import Path
@@ -12,28 +12,28 @@ from regard.cli.console import doing, one_line_errors, tell
 
 @one_line_errors
 def publish(
-    recording: Annotated[str, typer.Argument(help="A recording: a folder, or its URL.")],
+    recording: Annotated[str, typer.Argument(help="Folder or URL of a recording.")],
     folder: Annotated[
         Path,
-        typer.Argument(help="Output folder: new, empty, or published before.", file_okay=False),
+        typer.Argument(help="Output folder: new, empty, or of a former publish.", file_okay=False),
     ],
     heads: Annotated[
         str,
         typer.Option(
             metavar="LAYER.HEAD,…",
-            help="Which heads: 18.6, 18.mean for the mean of a layer, mean for that of all; all.",
+            help="Heads: 18.6; 18.mean is the mean of layer 18, mean that of all layers; or all.",
         ),
     ] = "all",
     depth: Annotated[
         int | None,
-        typer.Option(min=0, help="Deepest zoom level; by default the deepest that is stored."),
+        typer.Option(min=0, help="Deepest zoom level; by default the deepest stored one."),
     ] = None,
     pools: Annotated[
         str, typer.Option(metavar="mean,max", help="Pooling per cell: mean, max or both.")
     ] = "mean,max",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
 ) -> None:
-    """Write the map of a recording as files, to be put on a web site. It needs no server of ours.
+    """Write the map of a recording as static files for any web server.
 
     **Examples**
 
@@ -48,12 +48,12 @@ def publish(
     opened = regard.open(recording)
     plan = planned(opened, heads=_listed(heads), depth=depth, pools=_listed(pools))
     check_free(folder.expanduser().resolve())
-    with doing("looking how large it becomes"):
+    with doing("estimating the size"):
         tell(str(estimate(plan)))
     if not yes:
         if not sys.stdin.isatty():
-            raise ValueError("stdin is not a terminal: pass --yes to write")
-        typer.confirm(f"Write that to {folder}?", abort=True, err=True)
+            raise ValueError("stdin is not a terminal: pass --yes")
+        typer.confirm(f"Write to {folder}?", abort=True, err=True)
     tell(str(write(plan, folder)))
 
 

@@ -1,4 +1,4 @@
-"""What TEXT|FILE means: a text, that of a file, or an image."""
+"""Read TEXT|FILE: a text, a text file, or an image."""
 
 import sys
 from pathlib import Path
@@ -10,14 +10,14 @@ _TEXTS = (".md", ".rst", ".text", ".txt")
 
 
 def read_input(text: str) -> "str | Path":
-    """Return the text that is meant: itself, that of a file, or of stdin for "-"; or an image."""
+    """Return the text, the content of a text file or of stdin ("-"), or the path of an image."""
     if text == "-":
         return _decoded(sys.stdin.buffer.read(), "stdin")
     try:
         path = Path(text).expanduser()
         is_file, is_folder = path.is_file(), path.is_dir()
     except (OSError, ValueError):
-        # A long text is no name of a file.
+        # Too long for a file name.
         return well_formed(text)
     if is_folder and text.strip():
         raise OSError(f"{text} is a folder: pass a text or a file")
@@ -37,4 +37,4 @@ def _decoded(data: bytes, name: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name} is no text in UTF-8: save it as such") from error
+        raise ValueError(f"{name} must be UTF-8 text") from error

@@ -1,4 +1,4 @@
-"""`regard record`: run a model over a text and keep what its attention was."""
+"""`regard record`: write the attention of a run to disk."""
 
 import time
 from enum import StrEnum
@@ -19,7 +19,7 @@ from regard.cli.running import watched
 
 
 class Kept(StrEnum):
-    """The types in which queries and keys can be kept."""
+    """Dtypes for stored queries and keys."""
 
     FLOAT16 = "float16"
     BFLOAT16 = "bfloat16"
@@ -29,15 +29,13 @@ class Kept(StrEnum):
 @one_line_errors
 def record(
     text: Annotated[
-        str, typer.Argument(metavar="TEXT|FILE", help="A text, a text file, or - for stdin.")
+        str, typer.Argument(metavar="TEXT|FILE", help="Text, text file, or - for stdin.")
     ],
     model: ModelOption,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="NAME.regard", help="The folder to write.")
-    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="NAME.regard", help="Output folder.")],
     tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Record only the first tokens of the text."),
+        typer.Option(min=1, help="Record only the first N tokens."),
     ] = None,
     dtype: Annotated[
         Kept | None,
@@ -48,16 +46,15 @@ def record(
     title: Annotated[str | None, typer.Option(help="Title of the recording.")] = None,
     target: TargetOption = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a recording that is there.")
+        bool, typer.Option("--overwrite", help="Replace an existing recording.")
     ] = False,
     device: DeviceOption = "cpu",
     allow_pickle: PickleOption = False,
     allow_remote_code: RemoteCodeOption = False,
 ) -> None:
-    """Run a model over a text and write down what its attention was, with maps of every head.
+    """Run a model over a text and write its attention to disk, with maps of every head.
 
-    Look at it with `regard map`. If it is interrupted, run it again: layers that are finished are
-    not done twice.
+    Open it with `regard map`. If interrupted, run it again: finished layers are kept.
 
     **Examples**
 
@@ -70,9 +67,9 @@ def record(
     except ImportError as error:
         raise ImportError(f'recordings need zarr: pip install "regard[map]" ({error})') from error
     if out.exists() and not overwrite:
-        raise ValueError(f"{out} is there already: choose another name, or add --overwrite")
+        raise ValueError(f"--out {out} exists: choose another name, or add --overwrite")
     if not out.absolute().parent.is_dir():
-        raise ValueError(f"{out} can't be written: make {out.parent} first")
+        raise ValueError(f"--out {out}: there is no folder {out.parent}")
     loaded, given, found = watched(
         text,
         model,
@@ -83,7 +80,7 @@ def record(
         allow_remote_code=allow_remote_code,
     )
     if not isinstance(given, str):
-        raise ValueError("a recording has a text; for an image use `regard look IMAGE --save`")
+        raise ValueError(f"can't record an image, got {given}: use `regard look IMAGE --save`")
     texts: dict[str, Any] = {"text": given, "offsets": found.offsets}
     if found.source is not None:
         texts = {"source": found.source, "source_text": given}
@@ -103,7 +100,7 @@ def record(
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
     took = time.monotonic() - started
     tell(f"{recording}")
-    tell(f"{out}: {size / 1e6:,.0f} MB, written in {took:,.0f} s; look at it with")
+    tell(f"{out}: {size / 1e6:,.0f} MB, written in {took:,.0f} s; open it with")
     tell(f"    regard map {out}")
 
 

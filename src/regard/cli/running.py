@@ -1,4 +1,4 @@
-"""A model run over a text or an image, with its attention watched."""
+"""Run a model over a text or an image, and watch its attention."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,15 +23,15 @@ _LONGEST_ANSWER = 64
 
 @dataclass(frozen=True)
 class Run:
-    """What a model did with a text or an image.
+    """A watched run of a model.
 
     Attributes:
         seen: its calls of attention.
-        tokens: the tokens of the text; of an encoder–decoder those of the decoder.
-        source: of an encoder–decoder the tokens of the encoder.
-        image: the image, as its processor left it, if there was one.
-        patches: into how many rows and columns the image was cut.
-        offsets: where each token of the text starts and stops, if its tokenizer says so.
+        tokens: the tokens of the text, or of the decoder.
+        source: the tokens of the encoder of an encoder–decoder.
+        image: the preprocessed image, if any.
+        patches: rows and columns of patches.
+        offsets: start and end of each token in the text, for fast tokenizers.
     """
 
     seen: Seen
@@ -42,12 +42,12 @@ class Run:
     offsets: list[tuple[int, int]] | None = None
 
     def layers_of(self, calls: Sequence[AttentionCall]) -> list[Layer]:
-        """Return calls with the tokens that they look from and at."""
+        """Return calls with their query and key tokens."""
         return layers_of(calls, texts_of(self.tokens, self.source), None)
 
 
 def layer_number(call: AttentionCall) -> int:
-    """Return the number of the layer that made a call, as the model counts."""
+    """Return a call's layer, as the model counts."""
     return int(call.layer or call.index)
 
 
@@ -63,18 +63,9 @@ def watched(
     allow_pickle: bool = False,
     allow_remote_code: bool = False,
 ) -> tuple[Loaded, str | Path, Run]:
-    """Load a model, run it, and make sure that what was seen is what it computed.
+    """Load a model, run it, and verify the calls; arguments as for `load` and `run`.
 
-    Args:
-        text: a text, the path of a text or an image, or "-" for stdin.
-        model: what to load.
-        target: as for `run`.
-        layer: as for `run`.
-        values: as for `run`.
-        tokens: as for `run`.
-        device: as for `load`.
-        allow_pickle: as for `load`.
-        allow_remote_code: as for `load`.
+    `text` is a text, the path of a text or an image, or "-" for stdin.
 
     Returns:
         The model, the text or the path of the image, and the run.
@@ -106,21 +97,21 @@ def run(
     Args:
         loaded: the model.
         text: the text, or the path of an image.
-        target: for an encoder–decoder what it says; by default what it generates.
-        layer: the only layer that is wanted.
+        target: the decoder's text of an encoder–decoder; by default the model generates it.
+        layer: watch only this layer.
         values: whether to keep values.
-        tokens: how many tokens of the text to take, from its beginning; by default all.
+        tokens: number of tokens to take from the start of the text; by default all.
 
     Raises:
-        ValueError: the model does not take this, or the text is empty or too long, or there is a
-            target for a model that is no encoder–decoder.
+        ValueError: the model does not take this kind of input, the text is empty or too long, or
+            there is a target for a model other than an encoder–decoder.
     """
     if isinstance(text, Path) != (loaded.kind == "image"):
         wanted = "an image file" if loaded.kind == "image" else "a text"
         raise ValueError(f"{loaded.name} takes {wanted}, got {str(text)[:60]!r}")
     if target is not None and loaded.kind != "text to text":
         raise ValueError(
-            f"--target is what an encoder–decoder says, and {loaded.name} is none: leave it out"
+            f"--target needs an encoder–decoder; {loaded.name} takes {loaded.kind}: leave it out"
         )
     inputs, run_of = _prepared(loaded, text, target, tokens)
     _check_layer(loaded, layer)
@@ -128,7 +119,7 @@ def run(
         with torch.no_grad(), watch(loaded.model, where=layer, values=values) as seen:
             loaded.model(**inputs)
     except IndexError as error:
-        # A table of positions that is too short, of which not every config says how long it is.
+        # Beyond the table of positions; not every config has its length.
         raise ValueError(f"the text is too long for {loaded.name}: shorten it") from error
     return run_of(seen)
 
@@ -139,13 +130,13 @@ def _check_layer(loaded: Loaded, layer: int | None) -> None:
     numbers = {int(layer_in(name) or 0) for name, _ in loaded.model.named_modules()}
     if layer not in numbers:
         last = max(numbers, default=0)
-        raise ValueError(f"{loaded.name} has layers 0 to {last}, got {layer}")
+        raise ValueError(f"--layer must be from 0 to {last}, got {layer}")
 
 
 def _prepared(
     loaded: Loaded, text: "str | Path", target: str | None, most: int | None
 ) -> tuple[dict[str, Any], Callable[[Seen], Run]]:
-    """Return what to call the model with, and what makes a run of the calls that were seen."""
+    """Return the model's inputs, and a function that makes a run of the watched calls."""
     device = next(loaded.model.parameters()).device
     if isinstance(text, Path):
         return _prepared_image(loaded, text, device)
@@ -163,7 +154,7 @@ def _prepared(
 def _encoded(
     loaded: Loaded, text: str, device: torch.device, most: int | None
 ) -> tuple[dict[str, Any], list[tuple[int, int]] | None]:
-    """Return what to call the model with, and where the tokens stand in the text, if known."""
+    """Return the model's inputs, and the tokens' offsets in the text, if known."""
     quick = bool(getattr(loaded.prepare, "is_fast", False))
     cut = {} if most is None else {"truncation": True, "max_length": most}
     encoded = loaded.prepare(
@@ -179,11 +170,11 @@ def _encoded(
         config, "n_positions", None
     )
     if isinstance(longest, int) and length > longest:
-        shorter = "shorten it, or have it cut by `regard record --tokens`"
+        shorter = "shorten it, or use `regard record --tokens`"
         if most is not None:
             shorter = f"pass --tokens {longest}"
         raise ValueError(
-            f"the text has {length:,} tokens and {loaded.name} takes {longest:,}: {shorter}"
+            f"{loaded.name} takes at most {longest:,} tokens, got {length:,}: {shorter}"
         )
     wanted = ("input_ids", "attention_mask", "token_type_ids")
     return {name: encoded[name] for name in wanted if name in encoded}, offsets
@@ -192,7 +183,7 @@ def _encoded(
 def _answer(
     loaded: Loaded, encoded: dict[str, Any], target: str | None, device: torch.device
 ) -> torch.Tensor:
-    """Return what the decoder is fed: the target, or what the model says of itself."""
+    """Return the decoder's input: the target, or a generated text."""
     model: Any = loaded.model
     if target is None:
         with torch.no_grad():
@@ -224,8 +215,8 @@ def _prepared_image(
         first = num_tokens - rows * columns
         if first < 0 or any(call.batch > 1 or call.keys != num_tokens for call in seen):
             raise ValueError(
-                f"{loaded.name} does not look at all patches at once, and can't be drawn over the "
-                "image: use regard.watch"
+                f"can't draw over the image: {loaded.name} does not attend to all patches at once; "
+                "use regard.watch"
             )
         names = ["[CLS]", *(f"[REG{number}]" for number in range(1, first))][:first]
         places = [f"({row},{column})" for row in range(rows) for column in range(columns)]
@@ -235,6 +226,6 @@ def _prepared_image(
 
 
 def _as_seen(pixels: Float[Tensor, "3 height width"]) -> Float[Tensor, "height width 3"]:
-    """Return an image as the model saw it, cut and scaled, with the lights from 0 to 1."""
+    """Return a preprocessed image with brightness from 0 to 1."""
     darkest, brightest = pixels.min(), pixels.max()
     return ((pixels - darkest) / (brightest - darkest).clamp(min=1e-6)).permute(1, 2, 0)

@@ -1,4 +1,4 @@
-"""What was seen, as a page or a figure in a file."""
+"""Save calls as a page or a figure."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ def save(
     head: int | None,
     token: int | None,
 ) -> Path:
-    """Write a page or a figure, by the ending of the file."""
+    """Write a page or a figure, by the file's suffix."""
     if path.suffix.lower() == ".html":
         about = f"{loaded.name} · {len(run.tokens):,} tokens"
         title = title_of(text)
@@ -35,16 +35,16 @@ def save(
 
 
 def check_ending(path: Path, endings: Sequence[str]) -> None:
-    """Raise ValueError unless a file has one of the endings, and can be written."""
+    """Raise ValueError unless a file has one of the suffixes, and its folder exists."""
     if path.suffix.lower() not in endings:
-        raise ValueError(f"--save writes {', '.join(endings)}, got {path.name}")
+        raise ValueError(f"--save must end with {', '.join(endings)}, got {path.name}")
     if path.is_dir() or not path.absolute().parent.is_dir():
-        what = "is a folder" if path.is_dir() else f"can't be written: make {path.parent} first"
+        what = "is a folder" if path.is_dir() else f"needs an existing folder {path.parent}"
         raise ValueError(f"--save: {path} {what}")
 
 
 def save_figure(figure: Any, path: Path) -> None:
-    """Write a figure; letters stay letters."""
+    """Write a figure; text stays text in SVG and PDF."""
     from matplotlib import rc_context
 
     with rc_context({"svg.fonttype": "none", "pdf.fonttype": 42}):
@@ -52,7 +52,7 @@ def save_figure(figure: Any, path: Path) -> None:
 
 
 def title_of(text: str | Path) -> str:
-    """Return the beginning of a text, or the name of an image, as the title of a page."""
+    """Return the title of a page: the start of a text, or the name of an image."""
     words = text.name if isinstance(text, Path) else " ".join(text.split())
     return words if len(words) <= 60 else f"{words[:59]}…"
 
@@ -65,19 +65,17 @@ def _figure(
     head: int | None,
     token: int | None,
 ) -> Any:
-    """Draw one head if one was chosen, else all of them; over the image if there is one."""
+    """Draw one head or all of them; over the image if there is one."""
     from regard.views import heads, heatmap, overlay
 
     if run.image is not None:
         return overlay(calls[-1], run.image, token=token or 0, head=head, patches=run.patches)
     if token is not None:
-        raise ValueError(
-            "a figure of a text shows all its tokens: leave --token out, or leave --save out to "
-            "print where one looks"
-        )
+        raise ValueError("a figure of a text shows all tokens: leave out --token or --save")
     if layer is not None:
         shown = run.layers_of([main_call(calls)])[0]
         return heatmap(shown.call, shown.queries.pieces, key_tokens=shown.keys.pieces, head=head)
     if head is not None:
-        raise ValueError("a figure of one head needs its layer too: add --layer")
+        raise ValueError("a figure of one head needs its layer: add --layer")
+
     return heads(calls)

@@ -1,9 +1,9 @@
-"""A watched run on disk: queries, keys, text and maps of every head, to open anywhere."""
+"""Recordings: queries, keys, text and maps of every head on disk."""
 
 from regard.recording.errors import RecordingError
 from regard.recording.opening import open as open
 from regard.recording.recording import Recording
 from regard.recording.save import save
 
-# Without `open`, which would hide the builtin after an import of everything.
+# Without `open`: `import *` would shadow the builtin.
 __all__ = ["Recording", "RecordingError", "save"]

@@ -1,8 +1,7 @@
-"""The mean of all heads of all calls, from one call after the other.
+"""The mean over all heads of all calls.
 
-A model has hundreds of heads, so this takes seconds where a head takes milliseconds. Each function
-is a generator that rests after each call, and returns what was found: whoever runs it can do
-something else meanwhile, or leave it.
+A head takes milliseconds, and the hundreds of heads of a model seconds. So each function is a
+generator that yields after each call, to be interleaved with other work or cancelled.
 """
 
 from collections.abc import Generator, Sequence
@@ -17,7 +16,7 @@ from regard.recording.stored import CallArrays
 
 Found = TypeVar("Found")
 Steps = Generator[None, None, Found]
-"""A computation that rests between its steps."""
+"""A computation that yields between its steps."""
 
 
 def tile(calls: Sequence[CallArrays], level: int, x: int, y: int, pool: str) -> Steps[tiles.Tile]:
@@ -43,7 +42,7 @@ def top_keys(calls: Sequence[CallArrays], rows: range, count: int) -> Steps[look
 
 
 def finished(steps: Steps[Found]) -> Found:
-    """Take all steps of a computation at once, and return what it found."""
+    """Run a computation to its end, and return its result."""
     while True:
         try:
             next(steps)

@@ -1,7 +1,7 @@
-"""Arrays on disk: how they are cut, compressed, checked and read.
+"""Arrays on disk: chunks, compression, checksums.
 
-They are written by Zarr. They are read without it, because it would follow whatever codecs, types
-and sizes a file declares, and only those are read that are written here.
+Zarr writes them. We read them without it, because Zarr obeys any codec, type and size that a file
+declares, and only those that Regard writes are allowed.
 """
 
 import hashlib
@@ -24,13 +24,13 @@ from regard.recording.errors import RecordingError
 from regard.recording.files import Files
 
 ROWS = 1024
-"""Queries and keys are cut along the sequence into chunks of so many."""
+"""Tokens per chunk of queries and keys."""
 
 LINE = 65536
-"""Numbers of a head for each token are cut into chunks of so many."""
+"""Tokens per chunk of arrays with one number per head and token."""
 
 _LARGEST_CHUNK = 2**20
-"""How many numbers a chunk of any other array has at most."""
+"""Maximum numbers in a chunk of any other array."""
 
 DTYPES = {
     "float16": torch.float16,
@@ -40,21 +40,21 @@ DTYPES = {
 }
 
 Where = int | slice | NDArray[np.int64]
-"""Places along an axis."""
+"""An index along an axis."""
 
 _CODEC = {"cname": "zstd", "clevel": 1, "shuffle": "bitshuffle"}
 _BLOSC_HEADER, _CRC = 16, 4
 _BLOSC_ZSTD = 4
-"""What the header of a chunk says that is compressed with Zstandard."""
+"""The code of Zstandard in the header of a chunk."""
 
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """What an array is, from which all of its metadata follow.
+    """The shape, dtype and chunks of an array, which define its Zarr metadata.
 
     Attributes:
         shape: its shape.
-        dtype: the name of its type.
+        dtype: the name of its dtype.
         chunks: the shape of a chunk.
     """
 
@@ -66,7 +66,7 @@ class ArraySpec:
     def of(
         cls, shape: Sequence[int], dtype: str, chunks: Sequence[int] | None = None
     ) -> "ArraySpec":
-        """Return the spec of an array, by default in chunks of some rows of the first axis."""
+        """Return a spec, by default with chunks along the first axis."""
         if chunks is None:
             row = max(1, math.prod(shape[1:]))
             chunks = (min(shape[0], max(1, _LARGEST_CHUNK // row)), *shape[1:])
@@ -79,16 +79,16 @@ class ArraySpec:
 
     @property
     def chunk_bytes(self) -> int:
-        """The size of a chunk."""
+        """The size of a chunk in bytes."""
         return math.prod(self.chunks) * np.dtype(self.dtype).itemsize
 
     @property
     def fill_value(self) -> float:
-        """What stands where nothing was written."""
+        """The value of chunks that were not written."""
         return math.nan if np.dtype(self.dtype).kind == "f" else 0
 
     def metadata(self) -> dict[str, Any]:
-        """Return what Zarr writes of it."""
+        """Return its Zarr metadata."""
         dtype = np.dtype(self.dtype)
         fill = {"f": "NaN", "b": False}.get(dtype.kind, 0)
         bytes_codec: dict[str, Any] = {"name": "bytes"}
@@ -119,13 +119,13 @@ class ArraySpec:
 def create(
     group: zarr.Group, name: str, spec: ArraySpec, *, sparse: bool = False
 ) -> zarr.Array[Any]:
-    """Make an array; one that is there already is written anew.
+    """Create an array, or replace it.
 
     Args:
-        group: where.
+        group: its group.
         name: its name.
-        spec: what it is.
-        sparse: whether chunks of NaN alone are left out.
+        spec: its shape, dtype and chunks.
+        sparse: whether to omit chunks of NaN.
     """
     return group.create_array(
         name,
@@ -145,7 +145,7 @@ def create(
 def write(
     group: zarr.Group, name: str, values: NDArray[Any], spec: ArraySpec | None = None
 ) -> None:
-    """Write an array whole, by default in chunks of some rows."""
+    """Write a whole array, by default with chunks along the first axis."""
     spec = ArraySpec.of_values(values) if spec is None else spec
     assert (spec.shape, spec.dtype) == (values.shape, values.dtype.name), name
     array = create(group, name, spec)
@@ -159,9 +159,9 @@ class StoredArray:
 
     Attributes:
         files: the files of the recording.
-        path: where it is in them.
-        spec: what it is.
-        sparse: whether chunks that were not written are NaN.
+        path: its path in the recording.
+        spec: its shape, dtype and chunks.
+        sparse: whether missing chunks are NaN.
     """
 
     files: Files
@@ -171,17 +171,17 @@ class StoredArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+        """The shape."""
         return self.spec.shape
 
     def read(self, *where: Where) -> NDArray[Any]:
-        """Read the chunks that a part needs.
+        """Read a part, from the chunks that it needs.
 
         Args:
-            where: which places along each axis; all along those that are left out.
+            where: an index for each axis; by default all of it.
 
         Raises:
-            RecordingError: it is damaged, or a part of it is missing.
+            RecordingError: it is damaged, or a chunk is missing.
         """
         axes = [*where, *(slice(None) for _ in self.shape[len(where) :])]
         places = [_places(one, size) for one, size in zip(axes, self.shape, strict=True)]
@@ -206,7 +206,7 @@ class StoredArray:
                 return None
             raise RecordingError(
                 f"{self.path} is damaged: its chunk {'/'.join(map(str, numbers))} is missing; "
-                "record it again, or copy it again from where it is whole"
+                "copy it again, or record it again"
             )
         try:
             decoded = _decoded(data, size)
@@ -226,7 +226,7 @@ def _places(where: Where, size: int) -> NDArray[np.int64]:
 def _by_chunk(
     places: NDArray[np.int64], size: int
 ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield the chunks that places lie in, which of the places, and where in the chunk they are."""
+    """Yield chunk numbers, the indices that are in each, and their offsets in the chunk."""
     numbers = places // size
     for number in np.unique(numbers).tolist():
         among = np.flatnonzero(numbers == number)
@@ -234,33 +234,33 @@ def _by_chunk(
 
 
 def _rectangle(places: Sequence[NDArray[np.int64]]) -> Any:
-    """Return the index of a rectangle: slices, which need no copy, if all places are in a row."""
+    """Return the index of a rectangle: slices, which need no copy, if indices are consecutive."""
     if all(len(one) == one[-1] - one[0] + 1 and bool((np.diff(one) == 1).all()) for one in places):
         return tuple(slice(one[0], one[-1] + 1) for one in places)
     return np.ix_(*places)
 
 
 def _decoded(data: bytes, size: int) -> bytes:
-    """Return what a chunk holds: so many bytes, known before any is decoded."""
+    """Decode a chunk of `size` bytes; its size is checked first."""
     body, crc = data[:-_CRC], data[-_CRC:]
     if len(body) < _BLOSC_HEADER:
-        raise ValueError(f"it has {len(data)} bytes")
+        raise ValueError(f"{len(data)} bytes are too few")
     if google_crc32c.value(body).to_bytes(4, "little") != crc:
-        raise ValueError("its checksum does not match")
+        raise ValueError("the checksum does not match")
     version, _, flags, _ = body[:4]
     holds, _, takes = (int.from_bytes(body[at : at + 4], "little") for at in (4, 8, 12))
     if version != 2 or flags >> 5 != _BLOSC_ZSTD:
-        raise ValueError("it is not compressed as Regard does")
+        raise ValueError("the compression is not Regard's")
     if (holds, takes) != (size, len(body)):
         raise ValueError(
-            f"it must hold {size:,} bytes in {len(body):,}, got {holds:,} in {takes:,}"
+            f"the header must declare {size:,} bytes in {len(body):,}, got {holds:,} in {takes:,}"
         )
     decoded: bytes = numcodecs.blosc.decompress(body)
     return decoded
 
 
 def as_numpy(tensor: Tensor) -> NDArray[Any]:
-    """Return a tensor as an array; bfloat16, which NumPy has not, as its bits."""
+    """Convert a tensor to an array; bfloat16, which NumPy lacks, as its bits."""
     tensor = tensor.detach().cpu().contiguous()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(np.uint16)
@@ -268,11 +268,11 @@ def as_numpy(tensor: Tensor) -> NDArray[Any]:
 
 
 def as_tensor(values: NDArray[Any], dtype: str | None = None) -> Tensor:
-    """Return an array as a tensor.
+    """Convert an array to a tensor.
 
     Args:
         values: the array.
-        dtype: the type that it stands for; bfloat16 is stored as bits.
+        dtype: the dtype of the tensor; bfloat16 is stored as bits.
     """
     values = np.ascontiguousarray(values)
     if not values.flags.writeable:
@@ -283,12 +283,12 @@ def as_tensor(values: NDArray[Any], dtype: str | None = None) -> Tensor:
 
 
 def stored_dtype(dtype: str) -> np.dtype[Any]:
-    """Return the type in which numbers of a type are stored."""
+    """Return the NumPy dtype that stores a torch dtype."""
     return np.dtype("uint16" if dtype == "bfloat16" else dtype)
 
 
 def sha256_of(*arrays: NDArray[Any]) -> str:
-    """Return the SHA-256 of arrays, their shapes included."""
+    """Return the SHA-256 of arrays and their shapes."""
     found = hashlib.sha256()
     for values in arrays:
         found.update(f"{values.dtype.str}{values.shape}".encode())
@@ -297,9 +297,9 @@ def sha256_of(*arrays: NDArray[Any]) -> str:
 
 
 def rounded(values: NDArray[np.float32], bits: int = 12) -> NDArray[np.float32]:
-    """Round numbers to so many bits after the first, so that they compress; NaN stays.
+    """Round mantissas to `bits` bits, so that numbers compress; NaN stays NaN.
 
-    The relative error is up to 2^−(bits + 1), 1.2e-4 for 12.
+    The relative error is at most 2^−(bits + 1): 1.2e-4 for 12 bits.
     """
     dropped = 23 - bits
     whole = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)

@@ -1,4 +1,4 @@
-"""Biases as data: what JSON can hold, and arrays beside it."""
+"""Biases as JSON and arrays."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,10 +19,10 @@ Data = dict[str, Any]
 
 
 def bias_as_data(bias: Bias, batch: int, store: Callable[[Tensor], str]) -> Data:
-    """Describe a bias as it is for one sequence; arguments as for `pattern_as_data`.
+    """Describe the bias of one sequence; arguments as for `pattern_as_data`.
 
     Raises:
-        TypeError: the bias is none of Regard's own.
+        TypeError: the bias is not one of Regard's.
     """
     match bias:
         case Alibi():
@@ -44,32 +44,32 @@ def bias_as_data(bias: Bias, batch: int, store: Callable[[Tensor], str]) -> Data
             return {"kind": "joined", "first": first, "second": second}
         case _:
             raise TypeError(
-                f"a recording can hold Regard's own biases, got {type(bias).__name__}: write it "
-                "down with regard.positions.from_tensor(values)"
+                f"bias must be one of Regard's, got {type(bias).__name__}: use "
+                "regard.positions.from_tensor(values)"
             )
 
 
 def bias_from_data(data: Data, read: Callable[[str], Tensor]) -> Bias:
-    """Return the bias that was described; arguments as for `pattern_from_data`.
+    """Return a described bias; arguments as for `pattern_from_data`.
 
     Raises:
-        RecordingError: it describes nothing.
+        RecordingError: the description is invalid.
     """
     try:
         return _from_data(data, read)
     except RecordingError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, RuntimeError) as error:
-        raise RecordingError(f"its bias can't be read: {error!r}") from error
+        raise RecordingError(f"can't read its bias: {error!r}") from error
 
 
 def check_bias(bias: Bias, heads: int, queries: range, num_keys: int) -> None:
-    """Raise ValueError if a bias can't be that of a call.
+    """Raise ValueError if a bias does not fit a call.
 
     Args:
         bias: the bias.
         heads: the number of heads.
-        queries: the lowest to the highest position of a query.
+        queries: the range of query positions.
         num_keys: the number of keys.
     """
     if isinstance(bias, Joined):
@@ -100,4 +100,4 @@ def _from_data(data: Data, read: Callable[[str], Tensor]) -> Bias:
         case "joined":
             return Joined(_from_data(data["first"], read), _from_data(data["second"], read))
         case kind:
-            raise RecordingError(f"it has a bias of a kind that is not known: {kind!r}")
+            raise RecordingError(f"unknown kind of bias {kind!r}")

@@ -1,4 +1,4 @@
-"""The digest of a recording: the content address of all that is in it."""
+"""The digest of a recording: its content address."""
 
 import hashlib
 import json
@@ -15,9 +15,9 @@ def digest_of(description: dict[str, Any], sums: bytes) -> str:
     """Return the digest of a recording.
 
     Args:
-        description: its `zarr.json`: what the recording and each call say of themselves, and the
-            metadata of all arrays.
-        sums: the SHA-256 of all chunks of all arrays; see `files`.
+        description: its `zarr.json`: the facts of the recording and its calls, and the metadata
+            of all arrays.
+        sums: the SHA-256 of all chunks; see `files`.
     """
     said = {**description["attributes"][ATTRIBUTE], "digest": ""}
     content = [said, description["consolidated_metadata"]["metadata"]]
@@ -26,11 +26,10 @@ def digest_of(description: dict[str, Any], sums: bytes) -> str:
 
 
 def digests_without_sums(facts: Facts, calls: Sequence[CallFacts]) -> set[str]:
-    """Return the digests that a recording of Regard up to 0.1 may have.
+    """Return the valid digests of a recording of Regard 0.1.
 
-    It is of what is said of the recording and of its calls, not of what later versions say too.
-    Those who wrote it and those who read it may have versions of pydantic that write large numbers
-    as 1e16 and as 1e+16.
+    They cover the facts of 0.1 only, without later fields. There are two, because versions of
+    pydantic differ in writing 1e16 or 1e+16.
     """
     said = [facts.model_copy(update={"digest": ""}), *calls]
     content = "\n".join(one.model_dump_json(exclude_unset=True) for one in said)

@@ -1,4 +1,4 @@
-"""What is wrong with a recording."""
+"""The error of recordings."""
 
 
 class RecordingError(ValueError):

@@ -1,8 +1,8 @@
-"""The files of a recording: regular files below its folder, each the one that was recorded.
+"""The files of a recording, verified by checksums.
 
-`SHA256SUMS` of the root names the SHA-256 of that of every array, which names that of every chunk;
-the digest of the recording is made from the first. So whatever is read is known to be the content
-of the digest, and only what is looked at is read.
+`SHA256SUMS` of the root has the SHA-256 of the `SHA256SUMS` of every array, which has that of every
+chunk; the digest of the recording includes the first. So each chunk is verified against the digest
+when it is read, without reading others.
 """
 
 import hashlib
@@ -17,27 +17,27 @@ from regard.recording.errors import RecordingError
 
 DESCRIPTION = "zarr.json"
 SUMS = "SHA256SUMS"
-"""In the format of the command of that name, with paths from the root of the recording."""
+"""In the format of sha256sum, with paths relative to the root of the recording."""
 
 MOST_SUMS = 2**28
-"""So many bytes such a file has at most."""
+"""Maximum size of such a file in bytes."""
 
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\0\n]+)")
 
 
 class FileSource(Protocol):
-    """Where files are read from."""
+    """A folder or URL to read files from."""
 
     def read(self, name: str, most: int) -> bytes | None:
         """Return a file, or None if there is none.
 
         Raises:
-            RecordingError: it can't be read, or has more than `most` bytes.
+            RecordingError: it is unreadable, or has more than `most` bytes.
         """
         ...
 
     def stamp(self) -> object:
-        """Return what differs once the description was written anew, as far as that is known."""
+        """Return a value that changes when the description is rewritten, if that is detectable."""
         ...
 
 
@@ -59,7 +59,7 @@ class Folder:
                 size = os.fstat(file.fileno()).st_size
                 if size > most:
                     raise RecordingError(f"{name} is damaged: it has {size:,} bytes")
-                # Whoever makes it longer meanwhile gains nothing.
+                # Bounded, in case the file grows meanwhile.
                 return file.read(size)
         except FileNotFoundError:
             return None
@@ -67,7 +67,7 @@ class Folder:
             raise RecordingError(f"{name} is damaged: {error}") from error
 
     def stamp(self) -> object:
-        """Return what tells one description from the next; see `FileSource`."""
+        """Return the description's inode, size and times; see `FileSource`."""
         try:
             found = os.stat(os.path.join(self._root, DESCRIPTION))
         except OSError:
@@ -76,14 +76,14 @@ class Folder:
 
 
 def _regular(path: str, name: str) -> int:
-    """Open a file without following links, and without waiting for the other end of a pipe."""
+    """Open a file without following links or blocking on a pipe."""
     flags = (getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
     if os.path.realpath(path) != path:
-        raise RecordingError(f"{name} is refused: it is a link, or below one")
+        raise RecordingError(f"{name} must be a regular file: it is a link, or below one")
     found = os.open(path, os.O_RDONLY | sum(flags))
     if not stat.S_ISREG(os.fstat(found).st_mode):
         os.close(found)
-        raise RecordingError(f"{name} is refused: it is no regular file")
+        raise RecordingError(f"{name} must be a regular file")
     return found
 
 
@@ -91,7 +91,7 @@ class Remote:
     """Files below a URL.
 
     Args:
-        url: one that fsspec knows.
+        url: a URL that fsspec supports.
     """
 
     def __init__(self, url: str) -> None:
@@ -101,22 +101,22 @@ class Remote:
         self._system, self._root = found
 
     def read(self, name: str, most: int) -> bytes | None:
-        """Return a file; see `FileSource`. What is sent has arrived before its size is known."""
+        """Return a file; see `FileSource`. Its size is checked after the transfer."""
         try:
             data: bytes = self._system.cat_file(f"{self._root.rstrip('/')}/{name}")
         except (FileNotFoundError, PermissionError):
-            # S3 forbids what is not there to whom it does not list what is.
+            # S3 answers 403 for a missing file if listing is not allowed.
             return None
-        # Servers answer in many ways, and every library of theirs has errors of its own.
+        # Each library of fsspec has its own exceptions.
         except Exception as error:
             said = str(error).split("\n")[0] or type(error).__name__
-            raise RecordingError(f"{name} can't be had: {said}") from error
+            raise RecordingError(f"can't read {name}: {said}") from error
         if len(data) > most:
             raise RecordingError(f"{name} is damaged: it has {len(data):,} bytes")
         return data
 
     def stamp(self) -> object:
-        """Return the same always; see `FileSource`."""
+        """Return a constant; see `FileSource`."""
         return None
 
 
@@ -124,11 +124,11 @@ class Files:
     """The files of one recording.
 
     Args:
-        source: where they are.
-        sums: the SHA-256 of each `SHA256SUMS` below the root. None of a recording that has none:
-            Regard up to 0.1 wrote no such files, and one that is being written has none yet.
-        fixed: whether nothing may have been written anew since now, which is told by the
-            description where there are no sums.
+        source: the folder or URL.
+        sums: the SHA-256 of each `SHA256SUMS` below the root; None for recordings of 0.1 and
+            unfinished ones.
+        fixed: whether to refuse files that were rewritten after now; without sums that is detected
+            by the description.
     """
 
     def __init__(
@@ -139,19 +139,19 @@ class Files:
         self._below: dict[str, Mapping[str, str]] = {}
 
     def read(self, folder: str, name: str, most: int) -> bytes | None:
-        """Return a file that was recorded, or None if it was not.
+        """Return a verified file, or None if it was not recorded.
 
         Args:
-            folder: the folder of the array that it belongs to.
-            name: its path from the root.
-            most: how many bytes it has at most.
+            folder: the folder of its array.
+            name: its path relative to the root.
+            most: its maximum size in bytes.
 
         Raises:
-            RecordingError: it is damaged, missing, or not what was recorded.
+            RecordingError: it is damaged, missing, or its SHA-256 differs.
         """
         if self._sums is None:
             if self._stamp is not None and self._stamp != self._source.stamp():
-                raise RecordingError(f"{folder} is damaged: it was written anew; open it again")
+                raise RecordingError(f"{folder} has changed since it was opened: open it again")
             return self._source.read(name, most)
         if folder not in self._below:
             listed = self._checked(folder, f"{folder}/{SUMS}", self._sums, MOST_SUMS)
@@ -165,18 +165,18 @@ class Files:
         if data is None:
             raise RecordingError(f"{folder} is damaged: {name} is missing; {_AGAIN}")
         if hashlib.sha256(data).hexdigest() != sums[name]:
-            raise RecordingError(f"{folder} is damaged: {name} is not what was recorded; {_AGAIN}")
+            raise RecordingError(f"{folder} is damaged: the SHA-256 of {name} differs; {_AGAIN}")
         return data
 
 
-_AGAIN = "copy it again from where it is whole, or open it again if it was written anew"
+_AGAIN = "copy it again, or open it again if it was rewritten"
 
 
 def parsed(data: bytes) -> dict[str, str]:
-    """Return the SHA-256 of each file that is listed.
+    """Parse a `SHA256SUMS`: return the SHA-256 of each listed file.
 
     Raises:
-        RecordingError: it is no such list, or lists a file twice.
+        RecordingError: it is malformed, or lists a file twice.
     """
     found: dict[str, str] = {}
     for line in data.decode("ascii", errors="replace").splitlines():
@@ -188,7 +188,7 @@ def parsed(data: bytes) -> dict[str, str]:
 
 
 def write_sums(root: Path, arrays: Iterable[str]) -> None:
-    """Write `SHA256SUMS` into the folder of every array, and one of these into the root."""
+    """Write `SHA256SUMS` into the folder of every array and into the root."""
     listed: list[str] = []
     for array in sorted(arrays):
         lines = [_line(root, name) for name in sorted(_below(root, array))]
@@ -199,7 +199,7 @@ def write_sums(root: Path, arrays: Iterable[str]) -> None:
 
 
 def _below(root: Path, array: str) -> Iterator[str]:
-    """Yield the files of an array, by their paths from the root."""
+    """Yield the files of an array as paths relative to the root."""
     for folder, _, files in os.walk(root / array):
         inside = Path(folder).relative_to(root).as_posix()
         yield from (f"{inside}/{name}" for name in files if name != SUMS)

@@ -1,4 +1,4 @@
-"""Which arrays a recording has, and what each is: what is written, and all that is read."""
+"""The arrays of a recording: names, shapes and dtypes, for writing and for validation."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,11 +13,11 @@ from regard.recording.schema import MOST_BYTES, TILE, CallFacts, TextFacts
 
 POOLS = ("mean", "max")
 MOST_PART = 2**28
-"""So many numbers the arrays of the pattern and the bias of a call have together."""
+"""Maximum numbers in the arrays of a call's pattern and bias."""
 
 
 def call_specs(facts: CallFacts) -> dict[str, ArraySpec]:
-    """Return the arrays of a call, but for those that its pattern and its bias name."""
+    """Return the arrays of a call, except those of its pattern and bias."""
     heads, rows, queries, keys = facts.heads, facts.rows, facts.queries, facts.keys
     stored = stored_dtype(facts.dtype).name
     found = {
@@ -42,7 +42,7 @@ def call_specs(facts: CallFacts) -> dict[str, ArraySpec]:
 
 
 def map_specs(cells: Iterable[int], queries: int, keys: int) -> dict[str, ArraySpec]:
-    """Return the maps of the mean of all heads."""
+    """Return the maps of the mean over all heads."""
     return {
         f"{pool}/{cell}": ArraySpec.of(
             (-(-queries // cell), -(-keys // cell)), "float32", (TILE, TILE)
@@ -53,14 +53,14 @@ def map_specs(cells: Iterable[int], queries: int, keys: int) -> dict[str, ArrayS
 
 
 def is_map(name: str) -> bool:
-    """Say whether an array is a map."""
+    """Return whether an array is a map."""
     return name.split("/")[0] in POOLS
 
 
 def stored_arrays(
     files: Files, folder: str, specs: Mapping[str, ArraySpec]
 ) -> dict[str, StoredArray]:
-    """Return arrays of a folder by their names; of maps, chunks of NaN alone are not written."""
+    """Return the arrays of a folder by name; maps omit chunks of NaN."""
     return {
         name: StoredArray(files, f"{folder}/{name}", spec, sparse=is_map(name))
         for name, spec in specs.items()
@@ -70,15 +70,15 @@ def stored_arrays(
 def check_declared(
     metadata: Mapping[str, Any], folder: str, specs: Mapping[str, ArraySpec]
 ) -> None:
-    """Make sure that arrays are declared as Regard writes them: types, sizes, chunks and codecs.
+    """Check that arrays have the dtypes, shapes, chunks and codecs that Regard writes.
 
     Args:
-        metadata: what a recording declares of each array, by its path.
+        metadata: the declared metadata of each array, by path.
         folder: the folder of the arrays.
-        specs: what they must be.
+        specs: the expected arrays.
 
     Raises:
-        RecordingError: one is not there, or is something else.
+        RecordingError: one is missing, or differs.
     """
     for name, spec in specs.items():
         found, wanted = metadata.get(f"{folder}/{name}"), spec.metadata()
@@ -94,13 +94,13 @@ def check_declared(
             )
         differ = [one for one in {**wanted, **found} if found.get(one) != wanted.get(one)]
         raise RecordingError(
-            f"{folder}/{name} is not stored as Regard does: its {differ[0][:50]} is "
+            f"{folder}/{name} is not written by Regard: its {differ[0][:50]} is "
             f"{str(found.get(differ[0]))[:200]}"
         )
 
 
 def part_specs(metadata: Mapping[str, Any], folder: str, facts: CallFacts) -> dict[str, ArraySpec]:
-    """Return what the arrays are that a pattern and a bias name, as they are declared.
+    """Return the declared arrays of a pattern and a bias.
 
     Raises:
         RecordingError: one is none that Regard writes, or they are too large.
@@ -118,14 +118,14 @@ def part_specs(metadata: Mapping[str, Any], folder: str, facts: CallFacts) -> di
         total += math.prod(spec.shape)
     if total > MOST_PART:
         raise RecordingError(
-            f"{folder}: the arrays of its pattern and bias have {total:,} numbers, and up to "
-            f"{MOST_PART:,} are read"
+            f"{folder}: the arrays of its pattern and bias must have at most {MOST_PART:,} "
+            f"numbers, got {total:,}"
         )
     return found
 
 
 def _parts(facts: CallFacts) -> dict[str, tuple[Any, ...]]:
-    """Return the types of an array, and its sizes as far as they are known, by what it is for."""
+    """Return the dtypes and the known sizes of an array, by its role."""
     floats = ("float16", "float32", "float64")
     return {
         "edges": (("int64",), None, 2),
@@ -138,7 +138,7 @@ def _parts(facts: CallFacts) -> dict[str, tuple[Any, ...]]:
 
 
 def text_specs(metadata: Mapping[str, Any], folder: str, facts: TextFacts) -> dict[str, ArraySpec]:
-    """Return the arrays of a text: how many bytes it and its tokens have is declared.
+    """Return the arrays of a text, in their declared sizes.
 
     Raises:
         RecordingError: one is none that Regard writes, or they are too large.
@@ -163,15 +163,15 @@ def text_specs(metadata: Mapping[str, Any], folder: str, facts: TextFacts) -> di
 
 
 def _declared(metadata: Mapping[str, Any], path: str, types: Sequence[str], most: int) -> ArraySpec:
-    """Return what an array is declared to be, if that may be: its chunks follow from it."""
+    """Return the spec of a declared array, if it is valid."""
     found = metadata.get(path)
     if not isinstance(found, dict):
-        raise RecordingError(f"{path} is not there: record it again")
+        raise RecordingError(f"{path} is missing: record it again")
     shape, dtype = found.get("shape"), found.get("data_type")
     known = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
     if not known or dtype not in types or not shape or math.prod(shape) > most:
         raise RecordingError(
-            f"{path} must be {' or '.join(types)} of up to {most:,} numbers, got "
+            f"{path} must be {' or '.join(types)} of at most {most:,} numbers, got "
             f"{str(dtype)[:50]} of shape {str(shape)[:50]}"
         )
     return ArraySpec.of(shape, str(dtype))

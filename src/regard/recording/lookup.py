@@ -1,4 +1,4 @@
-"""Rows, columns and the strongest pairs of a recorded call."""
+"""Strongest keys, queries and pairs of a recorded call."""
 
 import math
 from typing import Literal
@@ -17,7 +17,7 @@ from regard.recording.tiles import heads_of, part_of
 
 Head = int | Literal["mean"]
 Strongest = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]
-"""The strongest keys of some rows, [rows, count], their weights, and that of all others."""
+"""The strongest keys of some rows, [rows, count], their weights, and the sum of the others."""
 
 _MOST_PAIRS = 2**24
 
@@ -39,7 +39,7 @@ def whole_rows(call: CallArrays, head: Head, rows: range) -> Float[Tensor, "rows
 
 
 def strongest(weights: Float[Tensor, "rows keys"], count: int) -> Strongest:
-    """Return the strongest keys of rows whose weights are known."""
+    """Return the strongest keys of rows of weights."""
     top = weights.topk(min(count, weights.shape[-1]), dim=-1)
     rest = (weights.sum(dim=-1) - top.values.sum(dim=-1)).clamp_min(0.0)
     return top.indices.numpy(), top.values.numpy(), rest.numpy()
@@ -78,8 +78,8 @@ def edges(
     _check(call, "keys", keys)
     if len(queries) * len(keys) > _MOST_PAIRS:
         raise ValueError(
-            f"{len(queries):,} × {len(keys):,} pairs are too many to look for the strongest, up to "
-            f"{_MOST_PAIRS:,} are searched: zoom in"
+            f"the rectangle must have at most {_MOST_PAIRS:,} pairs, got {len(queries):,} × "
+            f"{len(keys):,}: zoom in"
         )
     found = _rectangle(call, heads_of(call, head), queries, keys)
     top = found.flatten().topk(min(count, found.numel()))
@@ -94,7 +94,7 @@ def edges(
 def _rectangle(
     call: CallArrays, heads: range, queries: range, keys: range
 ) -> Float[Tensor, "queries keys"]:
-    """Return all weights of a rectangle, the mean of some heads."""
+    """Return the weights of a rectangle, averaged over heads."""
     found = torch.zeros(len(queries), len(keys))
     with torch.no_grad():
         for tile in tiles(part_of(call, heads, queries, keys)):

@@ -1,4 +1,4 @@
-"""`open`: a recording, checked before anything is read of it."""
+"""`open`: open and validate a recording."""
 
 import json
 import os
@@ -36,20 +36,20 @@ from regard.recording.text import RecordedText
 
 PARTIAL = ".partial"
 _MOST_DESCRIPTION = 2**24
-"""So many bytes a description has at most."""
+"""Maximum size of a description in bytes."""
 
 
 def open(path: str | PathLike[str]) -> Recording:
     """Open a recording.
 
-    Nothing but its description is read: queries, keys and maps are when they are looked at.
+    Reads the description only; queries, keys and maps are read on demand.
 
     Args:
-        path: the folder, or a URL that fsspec knows, such as `https://…/book.regard` or
+        path: the folder, or a URL that fsspec supports, such as `https://…/book.regard` or
             `s3://…/book.regard`.
 
     Raises:
-        RecordingError: there is none, it is damaged or incomplete, or a later version wrote it.
+        RecordingError: it is missing, damaged, incomplete, or of a later version.
     """
     where = os.fspath(path)
     source = _source(where)
@@ -58,8 +58,8 @@ def open(path: str | PathLike[str]) -> Recording:
     version = data.get("version")
     if isinstance(version, int) and version > VERSION:
         raise RecordingError(
-            f"{where} has version {version} of the format, and this Regard reads up to {VERSION}: "
-            "install a later one"
+            f"{where} has format version {version}, and this Regard reads up to {VERSION}: "
+            "upgrade Regard"
         )
     facts: Facts = _validated(Facts, data, where)
     if not facts.complete:
@@ -70,7 +70,7 @@ def open(path: str | PathLike[str]) -> Recording:
     metadata = _metadata(description, where)
     calls = [_call(metadata, number, where, facts) for number in range(facts.calls)]
     if sum(call.heads for call in calls) > MOST_HEADS:
-        raise RecordingError(f"{where} must have up to {MOST_HEADS:,} heads in all")
+        raise RecordingError(f"{where} must have at most {MOST_HEADS:,} heads in total")
     try:
         sums = source.read(SUMS, MOST_SUMS)
         files = Files(source, None if sums is None else parsed(sums), fixed=True)
@@ -82,7 +82,7 @@ def open(path: str | PathLike[str]) -> Recording:
 
 
 def _source(where: str) -> FileSource:
-    """Return where files are read from, if there may be a recording."""
+    """Return the folder or URL of a recording."""
     if "://" in where and not where.startswith("file://"):
         try:
             return Remote(where)
@@ -91,7 +91,7 @@ def _source(where: str) -> FileSource:
                 f"opening {where} needs fsspec: pip install fsspec ({error})"
             ) from error
         except (OSError, ValueError) as error:
-            raise RecordingError(f"{where} can't be opened: {_said(error)}") from error
+            raise RecordingError(f"can't open {where}: {_said(error)}") from error
     path = Path(where.removeprefix("file://")).expanduser()
     if not path.exists() and path.with_name(path.name + PARTIAL).exists():
         raise RecordingError(
@@ -104,7 +104,7 @@ def _source(where: str) -> FileSource:
             f"{path.name} --model MODEL --out {path.stem}.regard`"
         )
     if not path.is_dir() or not os.path.lexists(path / DESCRIPTION):
-        what = "is no recording" if path.exists() else "is not there"
+        what = "is not a recording" if path.exists() else "does not exist"
         name = path.name if path.suffix else "book.regard"
         raise RecordingError(
             f'{where} {what}: make one with regard.save(seen, "{name}", …) or `regard record`'
@@ -113,36 +113,36 @@ def _source(where: str) -> FileSource:
 
 
 def _description(source: FileSource, where: str) -> dict[str, Any]:
-    """Read what a recording declares.
+    """Read the description of a recording.
 
-    No other file that declares something is looked at: Zarr keeps a copy of them all in this one.
+    It has the consolidated metadata of all arrays; their own zarr.json files are not read.
     """
     try:
         data = source.read(DESCRIPTION, _MOST_DESCRIPTION)
         if data is None:
-            raise ValueError(f"there is no {DESCRIPTION}")
+            raise ValueError(f"{DESCRIPTION} is missing")
         found = json.loads(data, object_pairs_hook=_object, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise RecordingError(f"{where} can't be opened: {_said(error)}") from error
+        raise RecordingError(f"can't open {where}: {_said(error)}") from error
     if not isinstance(found, dict) or found.get("zarr_format") != 3:
-        raise RecordingError(f"{where} is no recording of Regard: it is no group of Zarr 3")
+        raise RecordingError(f"{where} is not a recording of Regard: it must be a Zarr 3 group")
     return found
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON in which nothing is said twice."""
+    """Return a JSON object; duplicate keys are an error."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError(f"{DESCRIPTION} names something twice")
+        raise ValueError(f"{DESCRIPTION} has a duplicate key")
     return found
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{DESCRIPTION} has a number {name}")
+    raise ValueError(f"{DESCRIPTION} must have finite numbers, got {name}")
 
 
 def _metadata(description: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return what is declared of each group and array, by its path."""
+    """Return the metadata of each group and array, by path."""
     found = description.get("consolidated_metadata")
     found = found.get("metadata") if isinstance(found, dict) else None
     if not isinstance(found, dict):
@@ -160,16 +160,18 @@ def _call(metadata: Mapping[str, Any], number: int, where: str, recorded: Facts)
     texts = recorded.texts
     for which, size in ((facts.query_text, facts.queries), (facts.key_text, facts.keys)):
         if which >= len(texts) or texts[which].tokens != size:
-            raise RecordingError(f"{where}/{name} does not fit its text: record it again")
+            raise RecordingError(
+                f"{where}/{name} does not fit the length of its text: record it again"
+            )
     if facts.index != number:
-        raise RecordingError(f"{where}/{name} says that it is call {facts.index}: record it again")
+        raise RecordingError(f"{where}/{name} has index {facts.index}: record it again")
     return facts
 
 
 def _check_digest(
     description: dict[str, Any], sums: bytes | None, facts: Facts, calls: list[CallFacts]
 ) -> None:
-    """Raise RecordingError if the digest is not that of what the recording lists."""
+    """Raise RecordingError if the digest does not match the content."""
     try:
         if sums is None:
             known = digests_without_sums(facts, calls)
@@ -178,13 +180,13 @@ def _check_digest(
     except (ValueError, RecursionError) as error:
         raise RecordingError(f"it is damaged: {_said(error)}") from error
     if facts.digest not in known:
-        raise RecordingError("it is damaged: its digest is that of another recording")
+        raise RecordingError("it is damaged: its digest does not match its content")
 
 
 def _recording(
     where: str, facts: Facts, calls: list[CallFacts], metadata: Mapping[str, Any], files: Files
 ) -> Recording:
-    """Return a recording all of whose arrays are what they must be."""
+    """Return a recording with validated arrays."""
     found: list[CallArrays] = []
     for number, call in enumerate(calls):
         folder = f"calls/{number:04d}"
@@ -204,7 +206,7 @@ def _recording(
 
 
 def _maps_of_all(facts: Facts, calls: list[CallFacts]) -> Any:
-    """Return the maps of the mean of all heads: there are some if several calls have one size."""
+    """Return the maps of the mean over all heads: none unless several calls have one size."""
     sizes = {(call.queries, call.keys) for call in calls}
     cells = calls[0].cells if len(calls) > 1 and len(sizes) == 1 else []
     if facts.all_cells != cells:
@@ -216,7 +218,9 @@ def _attribute(group: object, where: str) -> dict[str, Any]:
     attributes = group.get("attributes") if isinstance(group, dict) else None
     data = attributes.get(ATTRIBUTE) if isinstance(attributes, dict) else None
     if not isinstance(data, dict):
-        raise RecordingError(f"{where} is no recording of Regard: it does not say that it is one")
+        raise RecordingError(
+            f"{where} is not a recording of Regard: it has no attribute {ATTRIBUTE!r}"
+        )
     return data
 
 
@@ -225,7 +229,7 @@ def _validated(kind: Any, data: dict[str, Any], where: str) -> Any:
         model: BaseModel = kind.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "its description"
+        place = ".".join(str(part) for part in first["loc"]) or "description"
         raise RecordingError(
             f"{where} is damaged: {place}: {first['msg']}; record it again"
         ) from error

@@ -1,4 +1,4 @@
-"""Patterns as data: what JSON can hold, and arrays beside it."""
+"""Patterns as JSON and arrays."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from regard.recording.schema import MOST_TOKENS
 Data = dict[str, Any]
 
 MOST_MEMBERS = 64
-"""So many members a pattern or a bias has at most, those of its members included."""
+"""Maximum members of a pattern or a bias, nested ones included."""
 
 _MEMBERS = ("pattern", "first", "second")
 _ARRAYS = ("edges", "ids", "mask", "slopes", "table", "values")
@@ -33,10 +33,10 @@ _ARRAY = re.compile("part_[0-9]{1,3}")
 
 
 def arrays_named(data: Data | None) -> list[tuple[str, str]]:
-    """Return the arrays that a pattern or a bias names: what each is for it, and its name.
+    """Return the role and the name of each array of a pattern or a bias.
 
     Raises:
-        RecordingError: it has too many members, or names what is none of its arrays.
+        RecordingError: it has too many members, or an invalid array name.
     """
     found: list[tuple[str, str]] = []
     left: list[Any] = [] if data is None else [data]
@@ -51,21 +51,21 @@ def arrays_named(data: Data | None) -> list[tuple[str, str]]:
             if role not in one:
                 continue
             if not isinstance(one[role], str) or not _ARRAY.fullmatch(one[role]):
-                raise RecordingError(f"a pattern or bias names no array of its own: {role}")
+                raise RecordingError(f"{role} of a pattern or bias must name one of its arrays")
             found.append((role, one[role]))
-    raise RecordingError(f"a pattern or bias must be an object of up to {MOST_MEMBERS} members")
+    raise RecordingError(f"a pattern or bias must be an object of at most {MOST_MEMBERS} members")
 
 
 def pattern_as_data(pattern: Pattern, batch: int, store: Callable[[Tensor], str]) -> Data:
-    """Describe a pattern as it is for one sequence.
+    """Describe the pattern of one sequence.
 
     Args:
         pattern: the pattern.
-        batch: which sequence, where the pattern tells sequences apart.
-        store: stores a tensor, and returns the name under which it can be read.
+        batch: the sequence, if the pattern has a batch axis.
+        store: stores a tensor, and returns its name.
 
     Raises:
-        TypeError: the pattern is none of Regard's own.
+        TypeError: the pattern is not one of Regard's.
     """
     match pattern:
         case Everyone():
@@ -109,27 +109,27 @@ def pattern_as_data(pattern: Pattern, batch: int, store: Callable[[Tensor], str]
             }
         case _:
             raise TypeError(
-                f"a recording can hold Regard's own patterns, got {type(pattern).__name__}: write "
-                "it down with regard.patterns.from_mask(mask)"
+                f"pattern must be one of Regard's, got {type(pattern).__name__}: use "
+                "regard.patterns.from_mask(mask)"
             )
 
 
 def pattern_from_data(data: Data, read: Callable[[str], Tensor]) -> Pattern:
-    """Return the pattern that was described.
+    """Return a described pattern.
 
     Args:
         data: the description.
-        read: reads a tensor by the name under which it was stored.
+        read: reads a stored tensor by name.
 
     Raises:
-        RecordingError: it describes nothing.
+        RecordingError: the description is invalid.
     """
     try:
         return _from_data(data, read)
     except RecordingError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
-        raise RecordingError(f"its pattern can't be read: {error!r}") from error
+        raise RecordingError(f"can't read its pattern: {error!r}") from error
 
 
 def _from_data(data: Data, read: Callable[[str], Tensor]) -> Pattern:
@@ -172,7 +172,7 @@ def _from_data(data: Data, read: Callable[[str], Tensor]) -> Pattern:
         case "or":
             return Either(_from_data(data["first"], read), _from_data(data["second"], read))
         case kind:
-            raise RecordingError(f"it has a pattern of a kind that is not known: {kind!r}")
+            raise RecordingError(f"unknown kind of pattern {kind!r}")
 
 
 def _runs(spans: Sequence[Sequence[int]]) -> PositionSet:
@@ -180,12 +180,12 @@ def _runs(spans: Sequence[Sequence[int]]) -> PositionSet:
 
 
 def _place(value: object) -> int:
-    """Return the end of a run; one without a beginning starts at −2⁶²."""
+    """Return the end of a run; an open start is −2⁶²."""
     return -whole(-value) if type(value) is int and value < 0 else whole(value)
 
 
 def whole(value: object, most: int = 2**62) -> int:
-    """Return a whole number from 0 on that PyTorch can count with."""
+    """Return an integer from 0 to `most`."""
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"a number must be 0 to {most}, got {str(value)[:50]}")
     return value

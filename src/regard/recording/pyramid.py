@@ -1,4 +1,4 @@
-"""Maps of each head at several sizes, written while the matrix is computed."""
+"""Pooled maps of each head at several sizes, written while the matrix is computed."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -26,11 +26,11 @@ from regard.recording.stored import CallArrays, covers
 
 @dataclass
 class _Band:
-    """Cells of some rows that are not finished.
+    """Unfinished cells of some rows.
 
     Attributes:
-        sums: the sum of the weights of each cell, [1, heads, rows, columns].
-        peaks: the largest of them.
+        sums: the sum of the weights in each cell.
+        peaks: the largest weight in each cell.
     """
 
     sums: Float[Tensor, "1 heads rows columns"]
@@ -39,13 +39,13 @@ class _Band:
 
 @dataclass
 class _Levels:
-    """What is not written yet.
+    """The cells that are not written yet.
 
     Attributes:
-        outline: what it is a state of.
+        outline: the view that is summarised.
         bands: the unfinished bands of the finest map, by number.
-        waiting: of each coarser map the sums and peaks of rows that do not make a band yet.
-        written: how many rows of each map are written.
+        waiting: for each coarser map, sums and peaks of rows of an incomplete band.
+        written: number of rows of each map that are written.
     """
 
     outline: Any
@@ -56,14 +56,14 @@ class _Levels:
 
 @dataclass(frozen=True, eq=False)
 class Pyramid:
-    """A reduction that writes maps to disk as soon as their rows are finished.
+    """A reduction that writes the rows of maps as soon as they are finished.
 
-    Rows must come in ascending order, in one pass, as they do from `summarize`.
+    Rows must ascend, in one pass, as in `summarize`.
 
     Args:
-        call_facts: what the recording says of the call.
+        call_facts: the call's facts.
         call: the call.
-        group: where the maps go: `mean/16`, `max/16`, `mean/32`, ….
+        group: the group of the maps `mean/16`, `max/16`, `mean/32`, ….
     """
 
     call_facts: CallFacts
@@ -122,7 +122,7 @@ class Pyramid:
         self._write(state, self.call_facts.cells[0], band.sums[0].cpu(), band.peaks[0].cpu())
 
     def _write(self, state: _Levels, cell: int, sums: Tensor, peaks: Tensor) -> None:
-        """Write a band of a map, and hand it on to the next coarser one."""
+        """Write a band of a map, and add it to the next coarser one."""
         facts, first = self.call_facts, state.written[cell]
         stop = first + sums.shape[1]
         queries = range(first * cell, min(stop * cell, facts.queries))
@@ -151,7 +151,7 @@ class Pyramid:
             self._write(state, cell, sums, peaks)
 
     def _forbidden(self, queries: range, cell: int) -> Tensor:
-        """Say in which cells nobody may look at anything, [rows, columns]."""
+        """Return the cells without allowed pairs, [rows, columns]."""
         keys = self.call_facts.keys
         rows, columns = -(-len(queries) // cell), -(-keys // cell)
         found = torch.zeros(rows, columns, dtype=torch.bool)
@@ -168,16 +168,16 @@ class Pyramid:
 
 
 def _counts(size: int, cell: int) -> Tensor:
-    """Return how many places each cell of an axis has: the last may have fewer."""
+    """Return the number of tokens of each cell along an axis; the last may have fewer."""
     starts = torch.arange(0, size, cell)
     return (starts + cell).clamp_max(size) - starts
 
 
 def mean_of_all(calls: list[CallArrays], group: zarr.Group) -> list[int]:
-    """Write maps of the mean over all heads of all calls, from their own.
+    """Write maps of the mean over all heads of all calls, from the maps of the calls.
 
     Returns:
-        How many tokens a cell of each map has; none if calls differ in size.
+        The cell size of each map in tokens; empty if calls differ in size.
     """
     sizes = {(call.facts.queries, call.facts.keys, tuple(call.facts.cells)) for call in calls}
     if len(sizes) != 1 or len(calls) < 2:
@@ -193,7 +193,7 @@ def mean_of_all(calls: list[CallArrays], group: zarr.Group) -> list[int]:
             known = np.zeros(found.shape, dtype=bool)
             for call in calls:
                 values = call.array(name).read(call.facts.rows - 1, rows)
-                # Where some calls may not look, others may.
+                # NaN only if the pairs are masked in all calls.
                 known |= ~np.isnan(values)
                 found += np.nan_to_num(values) * (call.facts.heads / total)
             found[~known] = np.nan

@@ -1,4 +1,4 @@
-"""`Recording`: a watched run that was read from disk."""
+"""`Recording`: a watched run on disk."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, overload
@@ -21,15 +21,15 @@ class Recording(Sequence[AttentionCall]):
     """A watched run on disk; made by `regard.save`, opened by `regard.open`.
 
     It is a sequence of calls: `recording[5].matrix` is an AttentionMatrix, and figures and pages
-    take its calls as they take those of `regard.watch`. Maps, rows and columns are read or computed
-    from the few chunks that they need, however long the text is.
+    take its calls like those of `regard.watch`. Only the chunks that a tile, row or column needs
+    are read.
 
     Args:
         name: its name.
-        facts: what it says of itself.
+        facts: its metadata.
         stored: its calls.
         texts: its texts.
-        every: the maps of the mean of all heads, by name; none if there are none.
+        every: the maps of the mean over all heads, by name; may be empty.
     """
 
     def __init__(
@@ -51,51 +51,51 @@ class Recording(Sequence[AttentionCall]):
     @overload
     def __getitem__(self, which: slice) -> list[AttentionCall]: ...
     def __getitem__(self, which: int | slice) -> AttentionCall | list[AttentionCall]:
-        """Return a call by its number, or some."""
+        """Return a call, or a slice of them."""
         if isinstance(which, int):
             return self.arrays_of(which).call
         return [stored.call for stored in self.stored[which]]
 
     def arrays_of(self, number: int) -> CallArrays:
-        """Return what is stored of a call."""
+        """Return the stored arrays of a call."""
         if not -len(self) <= number < len(self):
             raise IndexError(f"there are {len(self)} calls, counted from 0, got number {number}")
         return self.stored[number]
 
     @property
     def digest(self) -> str:
-        """The content address: two recordings that differ in anything have different ones."""
+        """The content address: different recordings have different digests."""
         return self.about.digest
 
     @property
     def title(self) -> str:
-        """What was recorded."""
+        """The title."""
         return self.about.title
 
     @property
     def sections(self) -> list[Section]:
-        """Parts of the texts that have a title."""
+        """The titled sections of the texts."""
         return self.about.sections
 
     @property
     def tokens(self) -> list[str]:
-        """The tokens of the text; of an encoder–decoder model those of the decoder."""
+        """The tokens of the text, or of the decoder of an encoder–decoder."""
         return self.texts[-1].tokens
 
     @property
     def full_zoom(self) -> int:
-        """The level of the map at which a cell is one pair, in the largest call."""
+        """The zoom level at which a cell is one pair, for the largest call."""
         return max((call.facts.max_zoom for call in self.stored), default=0)
 
     def max_zoom(self, call: int | Literal["all"]) -> int:
-        """Return the deepest level of the map of a call, or of the mean over all."""
+        """Return the deepest zoom level of a call, or of the mean over all."""
         if call == "all":
             self._check_all()
             return self.full_zoom
         return self.arrays_of(call).facts.max_zoom
 
     def measures(self, call: int) -> dict[str, list[float | None]]:
-        """Return a number for each head, by the name of the measure; None if it has no meaning."""
+        """Return each measure for each head, by name; None if it is undefined."""
         return self.arrays_of(call).facts.measures
 
     @property
@@ -118,21 +118,21 @@ class Recording(Sequence[AttentionCall]):
         256·b·x on and the queries from 256·b·y on. At the deepest level a cell is one weight.
 
         Args:
-            call: the number of a call, or "all" for the mean of all heads of all calls.
-            head: the number of a head, or "mean" for the mean of the heads of the call: each head's
-                map is pooled, and then averaged. Of "all" it must be "mean".
+            call: the number of a call, or "all" for the mean over all heads of all calls.
+            head: the number of a head, or "mean": the mean of the pooled maps of the call's heads.
+                It must be "mean" if call is "all".
             level: 0 to `max_zoom(call)`.
-            x: which tile along the keys.
-            y: which tile along the queries.
-            pool: what a cell is of its weights, "mean" or "max".
+            x: index of the tile along the keys.
+            y: index of the tile along the queries.
+            pool: pooling per cell, "mean" or "max".
 
         Returns:
-            [256, 256], queries down and keys across; NaN where nobody may look, or nobody is.
+            [256, 256], [queries, keys]; NaN where all pairs are masked, or outside of the matrix.
 
         Raises:
             IndexError: there is no such call, head or tile.
-            ValueError: the pool is not known, or a head of "all" is asked for.
-            RecordingError: what it takes is damaged.
+            ValueError: `pool` is invalid, or `head` is a number and `call` is "all".
+            RecordingError: a chunk is damaged.
         """
         if call == "all":
             _check_mean(head)
@@ -143,7 +143,7 @@ class Recording(Sequence[AttentionCall]):
     def tile_of_all(
         self, level: int, x: int, y: int, pool: Pooling = "mean"
     ) -> all_heads.Steps[NDArray[np.float32]]:
-        """Compute a tile of the mean of all heads, with a rest after each call; see `tile`."""
+        """Compute a tile of the mean over all heads, a call at a time; see `tile`."""
         _check_pool(pool)
         self._check_all()
         tiles.check_place(self.full_zoom, level, x, y)
@@ -161,16 +161,16 @@ class Recording(Sequence[AttentionCall]):
         x: int,
         pool: Pooling = "mean",
     ) -> NDArray[np.float32]:
-        """Return 256 cells of what keys receive, or of the entropy of queries.
+        """Return 256 cells of the weight received by keys, or of the entropy of queries.
 
         Args:
             call: the number of a call.
             head: the number of a head, or "mean".
-            name: "received", for each key the mean weight that it gets from those who may look at
-                it; or "entropy", for each query, in nats.
+            name: "received", the mean weight of a key over the queries that may attend to it; or
+                "entropy" of a query, in nats.
             level: as for `tile`.
-            x: which 256 cells.
-            pool: what a cell is of its numbers.
+            x: index of the 256 cells.
+            pool: pooling per cell.
         """
         return tiles.line(self.arrays_of(call), head, name, level, x, pool)
 
@@ -184,7 +184,7 @@ class Recording(Sequence[AttentionCall]):
         """Return the strongest keys of some rows, the strongest first; arguments as for `tile`.
 
         Returns:
-            The keys [rows, count], their weights, and for each row the weight of all others.
+            The keys [rows, count], their weights, and the summed weight of all others [rows].
         """
         if call == "all":
             _check_mean(head)
@@ -192,24 +192,24 @@ class Recording(Sequence[AttentionCall]):
         return lookup.top_keys(self.arrays_of(call), head, rows, count)
 
     def top_keys_of_all(self, rows: range, count: int) -> all_heads.Steps[lookup.Strongest]:
-        """Find the strongest keys in the mean of all heads, with a rest after each call."""
+        """Compute the strongest keys in the mean over all heads, a call at a time."""
         self._check_all()
         return (yield from all_heads.top_keys(self.stored, rows, count))
 
     def top_queries(
         self, call: int, head: Head, key: int, count: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], float]:
-        """Return who looks most at a key: queries, their weights, and the sum of the column."""
+        """Return the strongest queries of a key, their weights, and the sum of the column."""
         return lookup.top_queries(self.arrays_of(call), head, key, count)
 
     def weight(self, call: int, head: int, query: int, key: int) -> tuple[float, float]:
-        """Return a weight, and its score: the logarithm of the weight before it was divided."""
+        """Return a weight, and its score before the softmax."""
         return lookup.weight(self.arrays_of(call), head, query, key)
 
     def edges(
         self, call: int, head: Head, queries: range, keys: range, count: int
     ) -> tuple[list[tuple[int, int, float]], float]:
-        """Return the strongest pairs of a rectangle, and the weight of all others in it.
+        """Return the strongest pairs of a rectangle, and the summed weight of the others.
 
         Raises:
             ValueError: the rectangle has more than 16 million pairs.
@@ -219,13 +219,13 @@ class Recording(Sequence[AttentionCall]):
     def search(
         self, text: str, number: int = 0, start: int = 0, count: int = 100
     ) -> tuple[list[tuple[int, int]], bool]:
-        """Find a text, whatever its case.
+        """Find a string in a text, ignoring case.
 
         Args:
-            text: what to look for.
-            number: in which text.
-            start: the token from which on to look.
-            count: how many to find.
+            text: the string.
+            number: the number of the text.
+            start: the first token to search.
+            count: maximum number of matches.
 
         Returns:
             The first and the last token of each match, and whether there are more.
@@ -237,7 +237,7 @@ class Recording(Sequence[AttentionCall]):
 
     def _check_all(self) -> None:
         if not self._every:
-            raise IndexError("there is no map of all heads: calls are of different sizes, or one")
+            raise IndexError('call "all" needs several calls of one size')
 
     def __repr__(self) -> str:
         tokens = " and ".join(f"{text.facts.tokens:,}" for text in self.texts)
@@ -256,4 +256,4 @@ def _check_pool(pool: str) -> None:
 
 def _check_mean(head: Head) -> None:
     if head != "mean":
-        raise ValueError(f"head must be 'mean' where call is 'all', got {head!r}")
+        raise ValueError(f"head must be 'mean' if call is 'all', got {head!r}")

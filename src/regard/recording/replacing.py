@@ -1,4 +1,4 @@
-"""A folder that takes the place of another: by one writer at a time, and never is there neither."""
+"""Replace a folder: one writer at a time, and the old or the new one always exists."""
 
 import os
 import shutil
@@ -11,10 +11,10 @@ from pathlib import Path
 from regard.recording.opening import PARTIAL
 
 REPLACED = ".replaced"
-"""What is added to the name of a folder while it is replaced."""
+"""Suffix of a folder that is being replaced."""
 
 LOCK = ".lock"
-"""What is added to the name of a folder for the file that its writer has locked."""
+"""Suffix of a writer's lock file."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class FolderKind:
     """A kind of folder.
 
     Attributes:
-        marker: the file without which it is none; it is removed first.
-        names: all that may be in it.
+        marker: the file that marks a complete folder; it is removed first.
+        names: the allowed entries.
     """
 
     marker: str
@@ -35,30 +35,30 @@ class FolderKind:
         shutil.rmtree(folder)
 
     def remove_left(self, folder: Path) -> None:
-        """Remove what is left of a folder of this kind.
+        """Remove the remains of a folder of this kind.
 
         Raises:
-            FileExistsError: there is something else in it.
+            FileExistsError: it has other entries.
         """
         others = sorted(one.name for one in folder.iterdir() if one.name not in self.names)
         if others:
-            raise FileExistsError(f"{folder} has other things in it ({others[0]}): move it away")
+            raise FileExistsError(f"{folder} has other files ({others[0]}): move it away")
         self.remove(folder)
 
 
 @contextmanager
 def sole_writer(path: Path, kind: FolderKind) -> Generator[Path]:
-    """Let nobody else write a folder, and mend what a killed writer has left of the one before.
+    """Lock a folder for writing, and finish a replacement that was killed.
 
     Args:
         path: the folder.
-        kind: what it is.
+        kind: its kind.
 
     Yields:
-        Where to write it, before `put_in_place`. What a killed writer has begun is there still.
+        The temporary folder to write, before `put_in_place`; it may have files of a killed writer.
 
     Raises:
-        FileExistsError: another process writes it.
+        FileExistsError: another process is writing it.
     """
     with _locked(path):
         before = path.with_name(path.name + REPLACED)
@@ -71,7 +71,7 @@ def sole_writer(path: Path, kind: FolderKind) -> Generator[Path]:
 
 
 def put_in_place(written: Path, path: Path, kind: FolderKind) -> None:
-    """Give a folder its name. One that had it is moved aside, and removed last."""
+    """Rename a folder to its name; an existing one is moved aside and removed last."""
     before = path.with_name(path.name + REPLACED)
     if path.exists():
         path.rename(before)
@@ -82,7 +82,7 @@ def put_in_place(written: Path, path: Path, kind: FolderKind) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Generator[None]:
-    """Hold a lock that ends with the process; on Windows there is none."""
+    """Hold a lock that ends with the process; no lock on Windows."""
     if sys.platform == "win32":
         yield
         return
@@ -100,7 +100,7 @@ def _locked(path: Path) -> Generator[None]:
             ) from None
         if _is_named(lock, name):
             break
-        # The one who had it has removed it meanwhile.
+        # The former owner has removed the file meanwhile.
         os.close(lock)
     try:
         yield

@@ -1,4 +1,4 @@
-"""`save`: a watched run, written to disk."""
+"""`save`: write a watched run to disk."""
 
 import hashlib
 import json
@@ -54,49 +54,45 @@ def save(
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> Recording:
-    """Write what was seen of a model to a folder, with maps of every head.
+    """Write watched calls to a folder, with maps of every head.
 
         with regard.watch(model) as seen:
             model(**inputs)
         regard.save(seen, "book.regard", tokens=tokens, text=text)
 
-    Queries, keys and log-sum-exps are kept, so that every weight can be had from the recording, on
-    any machine. Each call is read once more for its maps and summaries: that takes about as long as
-    `AttentionMatrix.summarize`. Calls are written one by one into a folder with `.partial` added to
-    its name, which gets its own name at the end. If it is interrupted, do the same again: what is
-    finished is not done twice.
+    Stores queries, keys and log-sum-exps, which give every weight exactly. Maps and summaries take
+    about as long as `AttentionMatrix.summarize`. Calls are written one by one into `NAME.partial`,
+    which is renamed at the end. If interrupted, call it again: finished calls are kept.
 
     Args:
-        calls: what `regard.watch` has seen, some of it, one call; or matrices.
-        path: the folder to write, by custom ending in `.regard`.
-        tokens: the tokens of the text, as their tokenizer has them; of an encoder–decoder model
-            those of the decoder.
-        text: the text, if it is known; of an encoder–decoder model that of the decoder.
-        offsets: where each token starts and stops in the text, in characters; by default they are
-            looked for.
-        source: of an encoder–decoder model the tokens of the encoder.
-        source_text: the text of these.
-        batch: which sequence, if there are several.
+        calls: calls of `regard.watch`, one call, or matrices.
+        path: the output folder, by convention `NAME.regard`.
+        tokens: the tokens as the tokenizer writes them; those of the decoder of an encoder–decoder.
+        text: the text of `tokens`, if known.
+        offsets: start and end of each token in the text, in characters; by default they are found
+            by search.
+        source: the tokens of the encoder of an encoder–decoder.
+        source_text: the text of `source`.
+        batch: the sequence to record; needed if there are several.
         model: the name of the model.
-        title: what was recorded; by default the name of the folder.
-        sections: where parts of the text begin, as numbers of tokens, and what they are called; by
-            default headings are looked for.
-        dtype: the type to keep queries and keys in, such as "float16"; by default their own. The
-            recording says by how much weights differ from those that were seen.
-        overwrite: whether to replace a recording that is there; it goes when the new one is there.
-        progress: whether to show a progress bar; by default as `AttentionMatrix.summarize` does.
+        title: the title; by default the name of the folder.
+        sections: the first token and the title of each section; by default found by headings.
+        dtype: the dtype of stored queries and keys, such as "float16"; by default their own. The
+            recording has the largest error of the weights.
+        overwrite: whether to replace an existing recording, which is removed last.
+        progress: whether to show a progress bar; by default as for `AttentionMatrix.summarize`.
 
     Returns:
         The recording, opened.
 
     Raises:
-        FileExistsError: there is something at the path already, or another process writes it.
-        TypeError: tokens are no list of strings, or a pattern or bias is none of Regard's own.
+        FileExistsError: the path exists, or another process is writing it.
+        TypeError: tokens are not a list of strings, or a pattern or bias is not one of Regard's.
         ValueError: tokens do not fit the calls.
     """
     path = Path(path)
     if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.absolute().parent}: make it first")
+        raise FileNotFoundError(f"there is no folder {path.absolute().parent}: create it first")
     with sole_writer(path, _RECORDING) as partial:
         _check_free(path, overwrite)
         _write(
@@ -134,7 +130,7 @@ def _write(
     dtype: str | torch.dtype | None,
     progress: bool | None,
 ) -> None:
-    """Write a recording, or what is missing of it; arguments as for `save`."""
+    """Write a recording, or its missing calls; arguments as for `save`."""
     narrow = _dtype(dtype)
     texts = texts_of(tokens, source)
     layers = layers_of(listed(calls), texts, batch)
@@ -199,10 +195,10 @@ def _write(
 
 
 def _finish(root: zarr.Group, folder: Path, facts: Facts) -> None:
-    """Say that a recording is complete, and what it is the digest of."""
+    """Write checksums and digest, and mark a recording as complete."""
     root.attrs[ATTRIBUTE] = facts.model_dump(mode="json")
     with warnings.catch_warnings():
-        # Zarr has it for version 3 without its being in the specification: others may ignore it.
+        # Zarr warns that consolidated metadata is not in the specification of version 3.
         warnings.simplefilter("ignore")
         zarr.consolidate_metadata(root.store)
     description = json.loads((folder / DESCRIPTION).read_bytes())
@@ -219,9 +215,9 @@ def _check_free(path: Path, overwrite: bool) -> None:
     if not path.exists():
         return
     if not overwrite:
-        raise FileExistsError(f"{path} is there already: remove it, or allow overwrite=True")
+        raise FileExistsError(f"{path} exists: remove it, or pass overwrite=True")
     if not (path / DESCRIPTION).is_file():
-        raise FileExistsError(f"{path} is no recording, so it stays: choose another name")
+        raise FileExistsError(f"{path} is not a recording: choose another name")
 
 
 def _dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:

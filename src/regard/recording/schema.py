@@ -1,6 +1,6 @@
-"""What a recording says of itself, checked when it is opened.
+"""The metadata of a recording, validated when it is opened.
 
-`docs/reference/recording-format.md` describes it for readers of the files.
+`docs/reference/recording-format.md` documents the format.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -9,33 +9,32 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 VERSION = 1
 ATTRIBUTE = "regard"
-"""The attribute of a group that says what is in it."""
+"""The Zarr attribute with the metadata of a group."""
 
 TILE = 256
-"""A tile, and a chunk of a stored map, has so many cells along each axis."""
+"""Cells along each axis of a tile, and of a chunk of a stored map."""
 
 FINEST = 16
-"""A cell of the finest stored map has so many tokens along each axis: finer ones are computed."""
+"""Tokens along each axis of a cell of the finest stored map; finer maps are computed."""
 
 THUMB = 32
-"""A small picture has up to so many rows and columns."""
+"""Maximum rows and columns of a thumbnail."""
 
 MOST_TOKENS = 2**21
 MOST_BYTES = 2**25
-"""So many bytes a text has at most, and so many its tokens together."""
+"""Maximum bytes of a text, and of its tokens."""
 
 MOST_POSITION = 2**32
 MOST_CALLS = 10_000
 MOST_HEADS = 2**15
-"""So many heads all calls have together."""
+"""Maximum heads of all calls."""
 
 MOST_WIDTH = 2**17
-"""So many numbers all heads of a call have at most for one token."""
+"""Maximum heads × key_dim of a call."""
 
 _NAME = "regard recording"
 
-# What is longer is no name. Sizes are bounded so that nothing can be declared that would take more
-# to open, to list or to compute than to send.
+# Sizes are bounded, so that a small file can't declare something expensive to open or list.
 _Name = Annotated[str, Field(max_length=1000)]
 _Position = Annotated[int, Field(ge=-MOST_POSITION, le=MOST_POSITION)]
 
@@ -45,13 +44,13 @@ class _Facts(BaseModel):
 
 
 class TextFacts(_Facts):
-    """A text that attention looks at.
+    """A text.
 
     Attributes:
         name: "text", or "source" and "target" of an encoder–decoder.
-        tokens: how many tokens it has.
-        characters: how many characters it has, 0 if only its tokens are known.
-        sha256: of the text in UTF-8, or of the tokens where there is no text.
+        tokens: number of tokens.
+        characters: number of characters; 0 if only the tokens are known.
+        sha256: of the text in UTF-8, or of the tokens if there is no text.
     """
 
     name: _Name
@@ -61,12 +60,12 @@ class TextFacts(_Facts):
 
 
 class Section(_Facts):
-    """A part of a text that has a title.
+    """A titled section of a text.
 
     Attributes:
         text: the number of the text.
-        token: where it begins.
-        title: what it is called.
+        token: its first token.
+        title: its title.
     """
 
     text: int = Field(ge=0)
@@ -92,29 +91,28 @@ class CallFacts(_Facts):
     Attributes:
         index: its number in the recording.
         module: the path of the module that made it.
-        looks: whether it looked at its own text or at another.
+        looks: "self" or "cross".
         layer: the number of its layer, as the model counts.
-        group: the stack that it belongs to, where a model has several.
+        group: its stack, if a model has several.
         heads: number of query heads.
         key_heads: number of key heads.
         queries: number of queries.
         keys: number of keys.
-        key_dim: size of a query or key of one head; 0 where weights are stored.
-        stored: whether queries and keys are stored, or the weights themselves.
-        dtype: the type of what is stored.
+        key_dim: size of a query or key of one head; 0 if weights are stored.
+        stored: whether queries and keys or weights are stored.
+        dtype: the dtype of the stored tensors.
         scale: the factor on the scores.
-        first_position: where the first query stands among the keys; None if `positions` has a
-            place for each.
-        query_text: the number of the text that it looks from.
-        key_text: the number of the text that it looks at.
-        pattern: who may look at whom.
-        bias: what order does to a score.
-        sinks: a score for each head that takes its share of every row.
-        cells: how many tokens a cell of each stored map has, ascending, each twice the one before.
-        thumb: rows and columns of the small picture of each head.
-        measures: a number for each head; None where it has no meaning.
-        error: the largest difference between a recorded weight and the one that was seen.
-        sha256: of what is stored of it.
+        first_position: position of the first query; None if the array `positions` has them all.
+        query_text: the number of the text of the queries.
+        key_text: the number of the text of the keys.
+        pattern: the mask.
+        bias: the score bias.
+        sinks: the sink score of each head.
+        cells: tokens per cell of each stored map; each is twice the one before.
+        thumb: rows and columns of the thumbnails.
+        measures: a number for each head; None if undefined.
+        error: the largest difference between recorded and watched weights.
+        sha256: of the stored arrays.
     """
 
     index: int = Field(ge=0, lt=MOST_CALLS)
@@ -145,9 +143,11 @@ class CallFacts(_Facts):
     @model_validator(mode="after")
     def _sizes_agree(self) -> Self:
         if self.heads % self.key_heads:
-            raise ValueError(f"{self.heads} heads can't share {self.key_heads} key heads")
+            raise ValueError(
+                f"heads must be a multiple of key_heads={self.key_heads}, got {self.heads}"
+            )
         if self.heads * self.key_dim > MOST_WIDTH:
-            raise ValueError(f"heads × key_dim must be up to {MOST_WIDTH:,}")
+            raise ValueError(f"heads × key_dim must be at most {MOST_WIDTH:,}")
         if self.cells != cells_of(self.max_zoom):
             raise ValueError(f"cells must be {cells_of(self.max_zoom)}, got {self.cells[:9]}")
         if self.thumb != thumb_of(self.queries, self.keys):
@@ -159,12 +159,12 @@ class CallFacts(_Facts):
 
     @property
     def rows(self) -> int:
-        """How many rows an array over heads has: one for each, and one for their mean."""
+        """Rows of an array over heads: one for each, and one for their mean."""
         return self.heads + (self.heads > 1)
 
     @property
     def max_zoom(self) -> int:
-        """The level of the map at which a cell is one pair."""
+        """The zoom level at which a cell is one pair."""
         return max_zoom(self.queries, self.keys)
 
 
@@ -172,23 +172,22 @@ class Facts(_Facts):
     """A recording.
 
     Attributes:
-        format: what this is.
-        version: of this schema.
-        complete: whether all calls are there.
-        title: what was recorded, in a few words.
+        format: the name of the format.
+        version: the version of the format.
+        complete: whether all calls are written.
+        title: the title.
         model: the name of the model.
-        date: when it was recorded, in UTC.
-        versions: of the libraries that it was recorded with.
-        dtype: the type of queries and keys.
-        error: the largest difference between a recorded weight and the one that was seen, in the
-            rows that were compared.
-        texts: one, or for an encoder–decoder two.
-        sections: parts of the texts that have a title.
-        calls: how many calls there are.
-        first: the head to show first; None in recordings that don't name one.
-        all_cells: how many tokens a cell of each stored map of the mean of all heads has; empty
-            where calls are of different sizes.
-        digest: the content address, of all that is stored.
+        date: the date of the recording, in UTC.
+        versions: the versions of Regard and its dependencies.
+        dtype: the dtype of queries and keys.
+        error: the largest difference between recorded and watched weights in the compared rows.
+        texts: one, or two for an encoder–decoder.
+        sections: titled sections of the texts.
+        calls: number of calls.
+        first: the head to show first; may be None.
+        all_cells: tokens per cell of each stored map of the mean over all heads; empty if calls
+            differ in size.
+        digest: the content address.
     """
 
     format: Literal["regard recording"] = _NAME
@@ -216,7 +215,7 @@ class Facts(_Facts):
 
 
 def max_zoom(queries: int, keys: int) -> int:
-    """Return at which level a cell of the map is one pair; at level 0 one tile has all of it.
+    """Return the zoom level at which a cell is one pair; level 0 is one tile.
 
     >>> max_zoom(8192, 8192), max_zoom(8193, 100), max_zoom(20, 20)
     (5, 6, 0)
@@ -225,7 +224,7 @@ def max_zoom(queries: int, keys: int) -> int:
 
 
 def cells_of(max_zoom: int) -> list[int]:
-    """Return how many tokens a cell of each stored map has.
+    """Return the tokens per cell of each stored map.
 
     >>> cells_of(5), cells_of(1)
     ([16, 32], [2])
@@ -235,7 +234,7 @@ def cells_of(max_zoom: int) -> list[int]:
 
 
 def thumb_of(queries: int, keys: int) -> tuple[int, int]:
-    """Return how many rows and columns the small picture of a head has.
+    """Return the rows and columns of a thumbnail.
 
     >>> thumb_of(300, 20)
     (30, 20)

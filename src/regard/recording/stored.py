@@ -1,4 +1,4 @@
-"""What a recording has of one call: its arrays, and the call that is read from them."""
+"""The arrays of a recorded call, and the call that reads them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ from regard.recording.pattern_data import pattern_from_data
 from regard.recording.schema import MOST_POSITION, TILE, CallFacts
 
 _CACHED_BLOCKS = 128
-"""So many chunks of queries and keys stay in memory: 32 MB of float32 with 64 numbers a token."""
+"""Number of cached chunks of queries and keys: 32 MB for float32 and key_dim 64."""
 
 _CACHED_BYTES = 2**22
-"""Larger chunks do not."""
+"""Larger chunks are not cached."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class StoredTensor:
 
     Attributes:
         array: [heads, sequence, ...].
-        dtype_name: the type of its numbers.
+        dtype_name: the dtype of the tensor.
     """
 
     array: StoredArray
@@ -56,7 +56,7 @@ class StoredTensor:
         return torch.device("cpu")
 
     def read(self, *where: Index) -> Tensor:
-        """Read the chunks that a part needs: rows of heads, or rectangles of them."""
+        """Read rows of heads, or rectangles, from the chunks that they need."""
         batch, heads, rows, *keys = where
         if keys:
             places = tuple(np.asarray(as_tensor(index)) for index in where[1:])
@@ -75,7 +75,7 @@ class StoredTensor:
 
 
 def _in_blocks(rows: Index, height: int) -> Iterator[tuple[int, slice | Tensor, slice | Tensor]]:
-    """Yield the blocks that rows lie in, which of the rows, and where in the block they are."""
+    """Yield block numbers, the rows that are in each, and their offsets in the block."""
     if isinstance(rows, range) and rows.step == 1:
         for number in range(rows.start // height, -(-rows.stop // height)):
             start = max(rows.start, number * height)
@@ -100,10 +100,10 @@ _cached_block = lru_cache(_CACHED_BLOCKS)(_block)
 
 
 class CallArrays:
-    """A call of attention on disk.
+    """A recorded call.
 
     Args:
-        facts: what the recording says of it.
+        facts: its metadata.
         stored: its arrays, by name.
     """
 
@@ -112,7 +112,7 @@ class CallArrays:
 
     @cached_property
     def call(self) -> AttentionCall:
-        """The call. Of its tensors only the chunks are read that what is looked at needs."""
+        """The call; its tensors are read on demand, by chunks."""
         facts, source = self.facts, self.source()
         return AttentionCall(
             index=facts.index,
@@ -133,10 +133,10 @@ class CallArrays:
         )
 
     def source(self, *, with_lse: bool = True) -> Scores | Weights:
-        """Return where the numbers come from.
+        """Return the source of its matrix.
 
         Args:
-            with_lse: whether log-sum-exps are read; if not, they are computed.
+            with_lse: whether to read log-sum-exps instead of computing them.
         """
         facts = self.facts
         pattern = pattern_from_data(facts.pattern, self._whole)
@@ -160,16 +160,16 @@ class CallArrays:
         )
 
     def _positions(self) -> int | Tensor:
-        """Return where the first query stands if the others follow it, else where each does."""
+        """Return the position of the first query if positions are consecutive, else all."""
         if self.facts.first_position is not None:
             return self.facts.first_position
         found = self._whole("positions")
         if int(found.abs().max()) > MOST_POSITION:
-            raise RecordingError(f"{self} is damaged: positions are up to {MOST_POSITION:,}")
+            raise RecordingError(f"{self} is damaged: positions must be at most {MOST_POSITION:,}")
         return found
 
     def _check(self, pattern: Pattern, bias: Bias | None, positions: int | Tensor) -> None:
-        """Raise RecordingError if the pattern or the bias can't describe the call."""
+        """Raise RecordingError if the pattern or the bias does not fit the call."""
         facts = self.facts
         if isinstance(positions, Tensor):
             queries = range(int(positions.min()), int(positions.max()) + 1)
@@ -184,7 +184,7 @@ class CallArrays:
 
     @cached_property
     def is_causal(self) -> bool:
-        """Whether no tile of the map has anything in it whose keys all come after its queries."""
+        """Whether tiles with all keys after all queries are empty."""
         facts = self.facts
         if facts.looks == "cross":
             return False
@@ -222,14 +222,14 @@ class CallArrays:
 def covers(
     call: AttentionCall, queries: range, keys: range, height: int, width: int
 ) -> Int8[Tensor, "rows columns"]:
-    """Say how much of each cell of a rectangle is allowed, as `Cover` does.
+    """Return the `Cover` of each cell of a rectangle.
 
     Args:
         call: the call.
         queries: the rows of the rectangle.
         keys: its columns.
-        height: how many rows a cell has, but for the last.
-        width: how many columns it has.
+        height: rows per cell; the last may have fewer.
+        width: columns per cell.
     """
     rows = _spans(call, queries, height)
     first = torch.arange(keys.start, keys.stop, width)
@@ -244,7 +244,7 @@ def covers(
 
 
 def _spans(call: AttentionCall, queries: range, height: int) -> Span:
-    """Return where each so many queries stand: the lowest and the highest position."""
+    """Return the lowest and the highest position of every `height` queries."""
     assert call.source is not None
     positions = call.source.positions(queries)
     missing = -len(positions) % height

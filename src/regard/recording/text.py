@@ -1,4 +1,4 @@
-"""A recorded text: its tokens, where they stand in it, and what is found in it."""
+"""A recorded text: tokens, offsets, search."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from regard.recording.errors import RecordingError
 from regard.recording.schema import MOST_BYTES, Section, TextFacts
 
 Offsets = Sequence[tuple[int, int]]
-"""Where each token starts and ends in a text, in characters; the same twice where nowhere."""
+"""Start and end of each token in a text, in characters; equal for tokens outside of it."""
 
 _HEADING = re.compile(
     r"^(?:#{1,6}\s+\S.*|(?:CHAPTER|Chapter|BOOK|Book|PART|Part|ACT|SCENE)\b.{0,80}|"
@@ -29,7 +29,7 @@ class RecordedText:
     """A text of a recording.
 
     Args:
-        facts: what the recording says of it.
+        facts: its metadata.
         stored: its arrays, by name.
     """
 
@@ -38,21 +38,21 @@ class RecordedText:
 
     @property
     def name(self) -> str:
-        """What it is called: "text", or "source" and "target"."""
+        """The name: "text", or "source" and "target"."""
         return self.facts.name
 
     @cached_property
     def text(self) -> str:
-        """The text, "" if only its tokens are known."""
+        """The text; "" if only its tokens are known."""
         return _string(self._stored["text"].read()) if self.facts.characters else ""
 
     @cached_property
     def tokens(self) -> list[str]:
-        """The tokens, as their tokenizer writes them."""
+        """The tokens as the tokenizer writes them."""
         data = self._stored["tokens"].read().tobytes()
         stops = self._stored["token_stops"].read()
         if int(np.diff(stops, prepend=0).min()) < 0 or int(stops[-1]) != len(data):
-            raise RecordingError(f"{self.name} is damaged: its tokens do not follow one another")
+            raise RecordingError(f"{self.name} is damaged: the ends of its tokens must ascend")
         starts = [0, *stops[:-1].tolist()]
         return [
             data[start:stop].decode("utf-8", errors="replace")
@@ -61,29 +61,29 @@ class RecordedText:
 
     @cached_property
     def offsets(self) -> NDArray[np.int64] | None:
-        """Where each token starts and stops in the text, [tokens, 2]; None if that is not known."""
+        """Start and end of each token in the text, [tokens, 2]; None if unknown."""
         return self._stored["offsets"].read() if "offsets" in self._stored else None
 
     @cached_property
     def pieces(self) -> list[str]:
-        """The tokens as pieces of running text; joined, they read as the text."""
+        """The text of each token; joined, they are the text."""
         if self.offsets is None:
             return readable(self.tokens)
         return _cut(self.text, self.offsets, readable(self.tokens))
 
     @cached_property
     def _joined(self) -> tuple[str, NDArray[np.int64]]:
-        """The pieces joined, folded for searching, and where each one stops in that."""
+        """The joined pieces, case-folded, and the end of each in it."""
         folded = [piece.casefold() for piece in self.pieces]
         return "".join(folded), np.cumsum([len(piece) for piece in folded])
 
     def search(self, wanted: str, start: int, count: int) -> tuple[list[tuple[int, int]], bool]:
-        """Find a text, whatever its case.
+        """Find a string, ignoring case.
 
         Args:
-            wanted: what to look for.
-            start: the token from which on to look.
-            count: how many to find.
+            wanted: the string.
+            start: the first token to search.
+            count: maximum number of matches.
 
         Returns:
             The first and the last token of each match, and whether there are more.
@@ -91,7 +91,7 @@ class RecordedText:
         text, stops = self._joined
         wanted = wanted.casefold()
         if not wanted:
-            raise ValueError("there is nothing to search for")
+            raise ValueError("the search text must not be empty")
         if start > len(stops):
             return [], False
         place = int(stops[start - 1]) if start > 0 else 0
@@ -116,11 +116,11 @@ def write_text(
     """Write the tokens of a text, and the text if there is one.
 
     Args:
-        group: where.
+        group: the group to write to.
         number: the number of the text.
         tokens: its tokens.
-        text: the text, if it is known.
-        offsets: where each token starts and stops in it; by default they are looked for.
+        text: the text, if known.
+        offsets: start and end of each token in it; by default they are found by search.
 
     Returns:
         Its headings.
@@ -138,7 +138,7 @@ def write_text(
     found = np.asarray(listed, dtype=np.int64).reshape(-1, 2)
     if len(found) != len(tokens):
         raise ValueError(
-            f"offsets must be one pair for each of {len(tokens)} tokens, got {len(found)}"
+            f"offsets must have a pair for each of {len(tokens)} tokens, got {len(found)}"
         )
     arrays.write(group, "offsets", found)
     return sections_of(text, found, number)
@@ -146,12 +146,12 @@ def write_text(
 
 def _write_bytes(group: zarr.Group, name: str, data: bytes) -> None:
     if len(data) > MOST_BYTES:
-        raise ValueError(f"{name} must have up to {MOST_BYTES:,} bytes, got {len(data):,}")
+        raise ValueError(f"{name} must have at most {MOST_BYTES:,} bytes, got {len(data):,}")
     arrays.write(group, name, np.frombuffer(data, dtype=np.uint8))
 
 
 def aligned(pieces: Sequence[str], text: str) -> Offsets | None:
-    """Find where pieces stand in a text, one after the other; None if most are not found.
+    """Find the offsets of consecutive pieces in a text; None if most are not found.
 
     >>> aligned(["[CLS]", " an", " apple", "[SEP]"], "An  apple")
     [(0, 0), (0, 2), (4, 9), (9, 9)]
@@ -174,11 +174,11 @@ def aligned(pieces: Sequence[str], text: str) -> Offsets | None:
 
 
 def sections_of(text: str, offsets: NDArray[np.int64], number: int) -> list[Section]:
-    """Find headings: of Markdown, and lines such as "CHAPTER 1. Loomings".
+    """Find headings: Markdown, and lines such as "CHAPTER 1. Loomings".
 
     Args:
         text: the text.
-        offsets: where its tokens start and stop, [tokens, 2].
+        offsets: start and end of its tokens, [tokens, 2].
         number: the number of the text.
     """
     found: list[Section] = []
@@ -191,12 +191,12 @@ def sections_of(text: str, offsets: NDArray[np.int64], number: int) -> list[Sect
 
 
 def _cut(text: str, offsets: NDArray[np.int64], known: Sequence[str]) -> list[str]:
-    """Cut a text into a piece for each token; what is between two tokens goes with the later."""
+    """Split a text by tokens; characters between two tokens belong to the later one."""
     pieces: list[str] = []
     done = 0
     for (start, stop), name in zip(offsets.tolist(), known, strict=True):
         if stop <= done:
-            # A token that is no part of the text, or a later one of those of one character.
+            # A token outside of the text, or one of several tokens of one character.
             pieces.append(name.strip() if start == stop else "")
             continue
         pieces.append(text[done:stop])

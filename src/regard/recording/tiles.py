@@ -1,4 +1,4 @@
-"""Tiles of the map of a call: read where they are stored, computed where they are finer."""
+"""Tiles of the map of a call: stored ones are read, finer ones are computed."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,11 +40,11 @@ def stored(
 
     Args:
         array: the map, [heads, rows, columns] or [rows, columns].
-        row: which head, or None.
-        calls: the calls that the map is of, all of one size.
-        cell: how many tokens a cell of the map has.
-        x: which tile along the keys.
-        y: which tile along the queries.
+        row: the row of the head, or None.
+        calls: the calls of the map, all of one size.
+        cell: tokens per cell.
+        x: index of the tile along the keys.
+        y: index of the tile along the queries.
 
     Raises:
         RecordingError: the map is damaged, or a chunk is missing.
@@ -53,14 +53,14 @@ def stored(
     found = np.full((TILE, TILE), np.nan, dtype=np.float32)
     values = array.read(*(where if row is None else (row, *where)))
     if values.size and np.isnan(values).all():
-        # A chunk of NaN alone is not written. One that is missing has been lost if anybody looks.
+        # Chunks of NaN are not written; any other missing chunk is an error.
         queries, keys = _places(calls[0], cell, x, y)
         if any(
             bool((covers(c.call, queries, keys, cell, cell) != Cover.NONE).any()) for c in calls
         ):
             raise RecordingError(
-                f"{array.path} is damaged: the chunk at {y}, {x} is missing; record it again, or "
-                "copy it again from where it is whole"
+                f"{array.path} is damaged: the chunk at {y}, {x} is missing; copy it again, or "
+                "record it again"
             )
     found[: values.shape[0], : values.shape[1]] = values
     return found
@@ -95,7 +95,7 @@ def _computed(call: CallArrays, heads: range, cell: int, x: int, y: int, pool: s
 def line(call: CallArrays, head: Head, name: str, level: int, x: int, pool: str) -> Tile:
     """Return 256 cells of a line; see `Recording.line`."""
     if name not in ("received", "entropy"):
-        raise ValueError(f"a line is 'received' or 'entropy', got {name!r}")
+        raise ValueError(f"name must be 'received' or 'entropy', got {name!r}")
     if pool not in ("mean", "max"):
         raise ValueError(f"pool must be 'mean' or 'max', got {pool!r}")
     check_place(call.facts.max_zoom, level, x, 0)
@@ -121,7 +121,7 @@ def thumbs(call: CallArrays) -> Tile:
 
 
 def part_of(call: CallArrays, heads: range, queries: range, keys: range) -> View:
-    """Return a rectangle of some heads, not computed."""
+    """Return the view of a rectangle of some heads."""
     view = call.call.matrix.view
     return replace(view, heads=heads, queries=queries, keys=keys)
 
@@ -129,15 +129,15 @@ def part_of(call: CallArrays, heads: range, queries: range, keys: range) -> View
 def check_place(max_zoom: int, level: int, x: int, y: int) -> None:
     """Raise IndexError if there is no such tile."""
     if not 0 <= level <= max_zoom:
-        raise IndexError(f"there are levels 0 to {max_zoom}, got {level}")
+        raise IndexError(f"level must be from 0 to {max_zoom}, got {level}")
     last = 2**level - 1
     for name, place in (("x", x), ("y", y)):
         if not 0 <= place <= last:
-            raise IndexError(f"at level {level}, {name} is 0 to {last}, got {place}")
+            raise IndexError(f"{name} must be from 0 to {last} at level {level}, got {place}")
 
 
 def heads_of(call: CallArrays, head: Head) -> range:
-    """Return the heads of which the mean is asked for: one, or all of a call.
+    """Return the heads to average: one, or all of a call.
 
     Raises:
         IndexError: there is no such head.
@@ -145,7 +145,9 @@ def heads_of(call: CallArrays, head: Head) -> range:
     if head == "mean":
         return range(call.facts.heads)
     if not 0 <= head < call.facts.heads:
-        raise IndexError(f"{call.call} has heads 0 to {call.facts.heads - 1}, got {head}")
+        raise IndexError(
+            f"head must be from 0 to {call.facts.heads - 1} for {call.call}, got {head}"
+        )
     return range(head, head + 1)
 
 

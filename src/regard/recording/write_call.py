@@ -1,4 +1,4 @@
-"""One call of attention, written to disk with its maps and summaries."""
+"""Write a call to disk, with its maps and summaries."""
 
 import json
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from regard.recording.schema import ATTRIBUTE, THUMB, CallFacts, cells_of, max_z
 from regard.recording.stored import CallArrays, covers
 
 _COMPARED = 16
-"""So many rows of each head are compared with those that were seen."""
+"""Number of rows of each head to compare with the watched weights."""
 
 
 @torch.no_grad()
@@ -41,18 +41,17 @@ def write_call(
     batch: int | None,
     dtype: torch.dtype | None,
 ) -> CallArrays:
-    """Write a call, unless the very same one is there already.
+    """Write a call, unless it is already written.
 
     Args:
         call: the call.
-        calls: where calls are written.
-        files: the files of the recording, to read again what was written.
-        batch: which sequence, if there are several.
-        dtype: the type to store queries and keys in; None keeps it.
+        calls: the group of the calls.
+        files: the files of the recording, to read what was written.
+        batch: the sequence to record; needed if there are several.
+        dtype: the dtype of stored queries and keys; None keeps it.
 
     Returns:
-        What is stored of it. What the recording says of it is written last: a call without that is
-        not finished.
+        The stored call. Its facts are written last and mark it as finished.
     """
     name = f"{call.index:04d}"
     matrix = one_sequence(call, batch)
@@ -75,7 +74,7 @@ def write_call(
 
 
 def known_facts(calls: zarr.Group, name: str) -> CallFacts | None:
-    """Return what was written of a call, if it was finished."""
+    """Return the facts of a finished call."""
     try:
         group = calls[name]
         return CallFacts.model_validate(group.attrs[ATTRIBUTE])
@@ -85,7 +84,7 @@ def known_facts(calls: zarr.Group, name: str) -> CallFacts | None:
 
 @dataclass
 class _Stored:
-    """What is stored of a call: arrays, and what JSON can hold."""
+    """The arrays and the JSON of a call."""
 
     arrays: list[tuple[str, NDArray[Any]]]
     data: dict[str, Any]
@@ -95,7 +94,7 @@ def _stored(call: AttentionCall, view: View, dtype: torch.dtype | None) -> _Stor
     source = view.source
     if view.sizes[2:] != source.shape[2:]:
         raise ValueError(
-            f"{call.module}: a recording holds whole matrices, and this one is a part of "
+            f"{call.module}: calls must be whole matrices, got a part of "
             f"{source.shape[2]} × {source.shape[3]}"
         )
     batch = view.batch[0]
@@ -145,7 +144,7 @@ def _stored(call: AttentionCall, view: View, dtype: torch.dtype | None) -> _Stor
 def _check_readable(
     call: AttentionCall, found: list[tuple[str, NDArray[Any]]], data: dict[str, Any]
 ) -> None:
-    """Raise ValueError if a pattern or a bias is larger than any that is read again."""
+    """Raise ValueError if a pattern or a bias is too large to be opened again."""
     try:
         for one in (data["pattern"], data["bias"]):
             arrays_named(one)
@@ -154,8 +153,7 @@ def _check_readable(
     size = sum(values.size for name, values in found if name.startswith("part_"))
     if size > MOST_PART:
         raise ValueError(
-            f"{call.module}: a recording holds patterns and biases of up to {MOST_PART:,} numbers, "
-            f"got {size:,}"
+            f"{call.module}: pattern and bias must have at most {MOST_PART:,} numbers, got {size:,}"
         )
 
 
@@ -166,8 +164,8 @@ def _queries_and_keys(
     key = read(source.key, view.batch, range(source.key.shape[1]), view.keys)[0]
     if len(view.heads) != source.shape[1]:
         if source.biased:
-            raise ValueError(f"{call.module}: a call with a bias is recorded with all its heads")
-        # Some heads only: each with keys of its own.
+            raise ValueError(f"{call.module}: a call with a bias must have all its heads")
+        # Some heads only: repeat their keys.
         key = key[as_tensor(view.heads).to(key.device) // source.group]
     if dtype is not None:
         query, key = query.to(dtype), key.to(dtype)
@@ -203,7 +201,7 @@ def _facts(call: AttentionCall, view: View, stored: _Stored) -> CallFacts:
 
 
 def _summarize(call: CallArrays, group: zarr.Group) -> CallFacts:
-    """Compute and write what is summed up of a call, in one pass over what was written of it."""
+    """Compute and write the maps and measures of a call, in one pass."""
     facts = call.facts
     live = AttentionCall.of(
         AttentionMatrix.of(View.whole(call.source(with_lse=False))), kind=facts.looks
@@ -228,7 +226,7 @@ def _summarize(call: CallArrays, group: zarr.Group) -> CallFacts:
 
 
 def _error(recorded: AttentionMatrix, seen: AttentionMatrix) -> float:
-    """Return how far recorded weights are from those that were seen, in some rows of each head."""
+    """Return the largest error of recorded weights, in some rows of each head."""
     queries = recorded.shape[1]
     rows = torch.linspace(0, queries - 1, min(_COMPARED, queries)).long().unique().tolist()
     found, live = (matrix.rows(rows).float().cpu() for matrix in (recorded, seen))

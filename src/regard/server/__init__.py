@@ -16,5 +16,5 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError(f'the map needs {error.name}: pip install "regard[map]"') from error
 
-# Without `map`, which would hide the builtin after an import of everything.
+# Without `map`: `import *` would shadow the builtin.
 __all__ = ["Map", "app", "publish", "serve"]

@@ -1,4 +1,4 @@
-"""Who may ask: requests that know the secret, and name this machine."""
+"""Access control: requests need the secret and a known host name."""
 
 import logging
 import re
@@ -14,7 +14,7 @@ from regard.printable import printable
 from regard.server.error_handlers import asked_path, fault
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-"""The names of this machine that only it understands."""
+"""Loopback host names."""
 
 ANY_HOST = "*"
 
@@ -22,7 +22,7 @@ _LOCAL_PAGES = " ".join(
     f"{scheme}://{name}:*" for scheme in ("http", "https") for name in ("localhost", "127.0.0.1")
 )
 SECURITY_HEADERS = {
-    # The viewer is all here. Its shaders and workers are made by itself, out of blobs.
+    # The viewer loads nothing from elsewhere; it makes shaders and workers from blobs.
     "Content-Security-Policy": "; ".join(
         (
             "default-src 'none'",
@@ -44,7 +44,7 @@ SECURITY_HEADERS = {
 }
 
 BODY_BYTES = 64 * 2**10
-"""The body of a request may have so many bytes: the names of some tiles."""
+"""Maximum bytes of a request's body: the names of some tiles."""
 
 _TOKEN = re.compile(r"[\w.~-]+", re.ASCII)
 _CLOSE = {"Connection": "close"}
@@ -53,36 +53,35 @@ _log = logging.getLogger("regard.server")
 
 
 class Guard:
-    """Lets requests through that may ask, and puts security headers on every answer.
+    """Refuses requests without access, and adds security headers to every response.
 
-    The secret is the first part of every address: `/SECRET/recordings.json`. It is compared before
-    anything else of a request is looked at. Addresses in the viewer are relative, so it need not
-    know, and it works in a frame, where browsers keep no cookie.
+    The secret is the first part of every path: `/SECRET/recordings.json`. It is checked before
+    anything else. URLs in the viewer are relative, so it need not know the secret, and it works in
+    a frame, where browsers keep no cookie.
 
-    A page on the web can make a browser ask for anything on this machine under a name of its own
-    (DNS rebinding); so requests must name a host that is known, too. A request that is refused ends
-    its connection.
+    Against DNS rebinding, by which a web page reaches this machine under its own host name,
+    requests must also name a known host. A refused request closes its connection.
 
     Args:
-        app: what answers.
-        hosts: the host names that may be asked by, without ports; "*" for any.
-        token: the secret, or None if whoever reaches the server may ask.
+        app: the wrapped app.
+        hosts: allowed host names, without ports; "*" for any.
+        token: the secret, or None for open access.
 
     Raises:
-        ValueError: any host may be asked by, and there is no token; or it can't be in an address.
+        ValueError: any host is allowed without a token, or the token can't be in a URL.
     """
 
     def __init__(self, app: ASGIApp, *, hosts: tuple[str, ...], token: str | None) -> None:
         if ANY_HOST in hosts and token is None:
-            raise ValueError("a server that answers to any host name needs a token")
+            raise ValueError('hosts "*" needs a token, got None')
         if token is not None and not _TOKEN.fullmatch(token):
-            raise ValueError("token must be letters, digits and -._~, and at least one")
+            raise ValueError("token must be one or more letters, digits or -._~")
         self._app = app
         self._hosts = frozenset(host.lower() for host in hosts)
         self._root = "" if token is None else f"/{token}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or say why not."""
+        """Answer or refuse a request."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -102,31 +101,30 @@ class Guard:
         scope["root_path"] = self._root
         try:
             await self._app(scope, _bounded(receive), send_safely)
-        except Exception as error:  # noqa: BLE001  (whatever it is, others are to be served)
+        except Exception as error:  # noqa: BLE001  (the server must go on)
             _log.error("%r failed: %s", asked_path(scope), printable(format_exc()))
             if not started:
                 answer = fault(500, f"{type(error).__name__}: {error}")
                 await answer(scope, receive, send_safely)
 
     def _refused(self, scope: Scope) -> Response | None:
-        """Return what is said instead of an answer; None if the request may have one."""
+        """Return the error response; None if the request is allowed."""
         root = f"{self._root}/".encode()
         if not compare_digest(scope["path"].encode("utf-8", "replace")[: len(root)], root):
-            says = "this map is open only by its whole link, with the secret, as its owner has it"
+            says = "the secret is missing or wrong: open the whole link that `regard map` printed"
             return fault(403, says, _CLOSE)
         host = host_name(Headers(scope=scope).get("host", ""))
         if ANY_HOST not in self._hosts and host not in self._hosts:
             return fault(
                 400,
-                f"this server does not answer to the name {host[:80]!r}: ask by "
-                f"{', '.join(sorted(self._hosts))}",
+                f"the host must be one of {', '.join(sorted(self._hosts))}, got {host[:80]!r}",
                 _CLOSE,
             )
         return None
 
 
 def _bounded(receive: Receive) -> Receive:
-    """Return what receives a request, up to a number of bytes."""
+    """Limit the body of a request to `BODY_BYTES`."""
     size = 0
 
     async def receive_some() -> Message:
@@ -134,7 +132,7 @@ def _bounded(receive: Receive) -> Receive:
         message = await receive()
         size += len(message.get("body", b""))
         if size > BODY_BYTES:
-            says = f"the body of a request has at most {BODY_BYTES:,} bytes"
+            says = f"the body must have at most {BODY_BYTES:,} bytes"
             raise HTTPException(413, says, _CLOSE)
         return message
 

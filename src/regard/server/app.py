@@ -17,9 +17,9 @@ from regard.server.routes import data, router
 from regard.server.service import Service
 from regard.server.viewer import viewer_of
 
-_ABOUT = """Tiles of attention maps, computed when they are asked for. All below `data/DIGEST/` has
-an address that never changes its meaning, so any cache may keep it; `/api/v1/` has the same tiles
-by the protocol of HiGlass. Errors are `{"error": "…"}`."""
+_ABOUT = """Tiles of attention maps, computed on request. All files below `data/DIGEST/` are immutable
+and may be cached; `/api/v1/` has the same tiles in the HiGlass protocol. Errors are
+`{"error": "…"}`."""
 
 
 def app(
@@ -35,16 +35,16 @@ def app(
     """Return an app that serves the map of recordings.
 
     Args:
-        recordings: what to serve, in the order in which it is listed.
-        token: a secret without which nothing is answered, as the first part of every address.
-        hosts: the host names that may be asked by, without ports; "*" for any, with a token only.
+        recordings: the recordings, in listed order.
+        token: a required secret, the first part of every path.
+        hosts: allowed host names, without ports; "*" for any, which needs a token.
         static: the files of the viewer, by name; by default those of the package.
-        cache_bytes: how much of what was computed is kept.
-        threads: how many tiles are computed at the same time.
-        limit: how many may wait for their turn.
+        cache_bytes: size of the cache.
+        threads: number of concurrent computations.
+        limit: maximum number of waiting computations.
 
     Returns:
-        An app whose `state.service` has the recordings, the cache and the work.
+        An app with a `Service` as `state.service`.
     """
     service = Service(
         recordings, private=token is not None, cache_bytes=cache_bytes, threads=threads, limit=limit
@@ -60,7 +60,7 @@ def app(
         title="Regard",
         version=__version__,
         description=_ABOUT,
-        # Its pages load scripts from elsewhere. /openapi.json says the same.
+        # Its pages load scripts from other hosts; /openapi.json remains.
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,

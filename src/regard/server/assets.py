@@ -1,4 +1,4 @@
-"""The viewer: a few files, built from `web/` with the package."""
+"""The files of the viewer, built from `web/`."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -8,17 +8,17 @@ ASSETS = {
     "index.html": "text/html; charset=utf-8",
     "map.js": "text/javascript; charset=utf-8",
     "map.css": "text/css; charset=utf-8",
-    # HiGlass, which is large: the page fetches it when the first picture is there.
+    # HiGlass, which is large: the page fetches it after the first picture.
     "engine.js": "text/javascript; charset=utf-8",
 }
-"""The files of the viewer and what they are served as."""
+"""The files of the viewer and their media types."""
 
 _PACKED = ("map.js", "map.css", "engine.js")
 
 
 @cache
 def assets() -> Mapping[str, bytes]:
-    """Return the files of the viewer.
+    """Return the files of the viewer by name.
 
     Raises:
         FileNotFoundError: the package is a checkout in which they were not built.
@@ -28,7 +28,7 @@ def assets() -> Mapping[str, bytes]:
 
 @cache
 def packed_assets() -> Mapping[str, bytes]:
-    """Return those of them that are worth packing, as gzip.
+    """Return the compressible files as gzip.
 
     Raises:
         FileNotFoundError: the package is a checkout in which they were not built.
@@ -41,6 +41,5 @@ def _read(name: str) -> bytes:
         return (files("regard.server") / "assets" / name).read_bytes()
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            "the viewer is not built: `make web` builds it (it needs Node), and so does installing "
-            "the package"
+            "the viewer is not built: run `make web` (needs Node), or install the package"
         ) from error

@@ -1,4 +1,4 @@
-"""Finished answers, kept while there is room."""
+"""A cache of responses."""
 
 import sys
 from collections import OrderedDict
@@ -9,12 +9,12 @@ from hashlib import blake2b
 DEFAULT_BYTES = 256 * 2**20
 
 _OVERHEAD = 500
-"""About so many bytes an entry takes beside its body and its key."""
+"""Approximate bytes of an entry without body and key."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The bytes of a file, and a short name for them that differs if they differ."""
+    """The bytes of a file, with media type and ETag."""
 
     body: bytes
     media_type: str
@@ -22,17 +22,17 @@ class Answer:
 
     @classmethod
     def of(cls, body: bytes, media_type: str) -> "Answer":
-        """Return an answer with the name of its bytes."""
+        """Return an answer with the ETag of its bytes."""
         return cls(body, media_type, f'"{blake2b(body, digest_size=12).hexdigest()}"')
 
 
 class Cache:
-    """Keeps the answers that were asked for last, up to a number of bytes.
+    """A least-recently-used cache of answers, bounded in bytes.
 
-    It belongs to one event loop and is used in its thread only.
+    Not thread-safe: use it in the thread of one event loop.
 
     Args:
-        limit: the largest number of bytes. An answer that is larger is not kept.
+        limit: maximum bytes; larger answers are not cached.
     """
 
     def __init__(self, limit: int = DEFAULT_BYTES) -> None:
@@ -45,7 +45,7 @@ class Cache:
         return len(self._answers)
 
     def get(self, key: Hashable) -> Answer | None:
-        """Return an answer if it is here, and keep it longer."""
+        """Return a cached answer, and mark it as used."""
         found = self._answers.get(key)
         if found is not None:
             self._answers.move_to_end(key)
@@ -53,7 +53,7 @@ class Cache:
         return found
 
     def put(self, key: Hashable, answer: Answer) -> None:
-        """Keep an answer; let those go that were not asked for longest."""
+        """Add an answer, and evict the least recently used ones."""
         size = _size(key, answer)
         if size > self.limit:
             return
@@ -69,6 +69,6 @@ def _size(key: Hashable, answer: Answer) -> int:
 
 
 def _size_of_key(key: Hashable) -> int:
-    """Return the bytes of a key: of what was searched for, it has every word."""
+    """Return the bytes of a key, which may contain a search text."""
     parts = sum(map(_size_of_key, key)) if isinstance(key, tuple) else 0
     return parts + sys.getsizeof(key)

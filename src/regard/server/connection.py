@@ -1,4 +1,4 @@
-"""A connection: how many there may be, and how much and how long a request may be."""
+"""Limits of connections: number, request time, header size."""
 
 import asyncio
 import sys
@@ -7,21 +7,21 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_SECONDS = 10.0
-"""A request has so many seconds to arrive, and the first of a connection to begin, too."""
+"""Seconds for a request to arrive, and for the first of a connection to begin."""
 
 HEADER_BYTES = 16 * 2**10
-"""The headers of a request may have so many bytes."""
+"""Maximum bytes of a request's headers."""
 
 _MOST_CONNECTIONS = 512
 _SLICE = 4 * 2**10
 
 
 class Connection(H11Protocol):
-    """A connection of uvicorn that does not wait for those who ask slowly, or not at all.
+    """A uvicorn connection that is closed if its request is slow.
 
-    One that was answered and is open still has shown the secret, as refusals close theirs. All
-    others are strangers. Where there are too many connections, the oldest stranger is closed: so
-    strangers can't keep out those who know the secret.
+    Refusals close connections, so an open one that was answered has shown the secret. All others
+    are strangers. If there are too many connections, the oldest stranger is closed: strangers
+    can't lock out others.
     """
 
     is_stranger = True
@@ -36,7 +36,7 @@ class Connection(H11Protocol):
             strangers: list[Connection] = [
                 one for one in self.connections if isinstance(one, Connection) and one.is_stranger
             ]
-            # This one is among them.
+            # Includes this connection.
             min(strangers, key=lambda one: one.since).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -44,7 +44,7 @@ class Connection(H11Protocol):
         self._has_request()
 
     def data_received(self, data: bytes) -> None:
-        # h11 bounds headers that are incomplete. So they are, until they are found too long.
+        # h11 bounds only incomplete headers, so feed it parts that are smaller than the bound.
         start = 0
         while start < len(data) and not self.transport.is_closing():
             stop = start + _SLICE if self.conn.their_state is h11.IDLE else len(data)
@@ -71,7 +71,7 @@ class Connection(H11Protocol):
 
 
 def most_connections() -> int:
-    """Return how many connections there may be: at most half of the files that may be open."""
+    """Return the maximum number of connections: at most half of the open-file limit."""
     if sys.platform == "win32":
         return _MOST_CONNECTIONS
     import resource

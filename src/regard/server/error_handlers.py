@@ -1,4 +1,4 @@
-"""Everything that can go wrong, in one shape: a status and {"error": "…"}."""
+"""Exceptions as responses: a status and {"error": "…"}."""
 
 import logging
 
@@ -14,7 +14,7 @@ from regard.recording import RecordingError
 from regard.server.job_queue import Busy, Gone, Overdue
 
 _CLIENT_LEFT = 499
-"""What web servers write down where nobody is left to read a status."""
+"""The status that web servers log if the client has disconnected."""
 
 _log = logging.getLogger("regard.server")
 
@@ -25,18 +25,18 @@ def fault(status: int, says: str, headers: dict[str, str] | None = None) -> JSON
 
 
 def asked_path(scope: Scope) -> str:
-    """Return the path of a request without the secret before it, which is for no log."""
+    """Return the path of a request without the secret, for logs."""
     return scope["path"].removeprefix(scope.get("root_path", ""))
 
 
 def handle_faults(app: FastAPI) -> None:
-    """Make an app say what went wrong in one shape."""
+    """Add exception handlers to an app."""
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
         says = str(error.detail)
         if error.status_code == 404 and says == "Not Found":
-            says = "there is nothing at this address"
+            says = "there is no such address"
         return fault(error.status_code, says, dict(error.headers or {}))
 
     @app.exception_handler(RequestValidationError)
@@ -74,7 +74,7 @@ def handle_faults(app: FastAPI) -> None:
 
 
 def _wrong(error: dict[str, object]) -> str:
-    """Say which parameter is wrong and how."""
+    """Return the parameter and its error."""
     place = error.get("loc")
     name = ".".join(str(one) for one in place[1:]) if isinstance(place, tuple | list) else ""
     return f"{name}: {error.get('msg')}" if name else str(error.get("msg"))

@@ -1,4 +1,4 @@
-"""How much a publication is, before it is made."""
+"""Estimate the size of a publication."""
 
 import random
 import time
@@ -12,20 +12,20 @@ from regard.server.job_queue import one_thread_each
 from regard.server.publication import Publication, files_of, head_files
 
 _SAMPLE = 6
-"""So many files of each kind and level are computed."""
+"""Sampled files of each kind and level."""
 
 _SAMPLE_OF_ALL = 2
-"""So many of the mean of all heads, which take seconds."""
+"""Sampled files of the mean over all heads, which take seconds."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """How much a publication is.
+    """The size of a publication.
 
     Attributes:
-        files: how many files, exactly.
-        bytes: how many bytes, about.
-        seconds: how long one core computes them, about.
+        files: exact number of files.
+        bytes: estimated bytes.
+        seconds: estimated seconds on one core.
     """
 
     files: int
@@ -33,14 +33,13 @@ class Estimate:
     seconds: float
 
     def __str__(self) -> str:
-        """Say it in words."""
         size = f"{self.bytes / 1e6:,.1f} MB" if self.bytes < 1e9 else f"{self.bytes / 1e9:,.1f} GB"
         soon = "less than a minute" if self.seconds < 50 else f"about {self.seconds / 60:,.0f} min"
         return f"{self.files:,} files, about {size}, {soon} of computing"
 
 
 def estimate(publication: Publication) -> Estimate:
-    """Say how many files a publication has, and from a sample of them how large they are."""
+    """Count the files of a publication, and estimate size and time from a sample."""
     chance = random.Random(0)
     counts: Counter[str] = Counter()
     seen: Counter[str] = Counter()
@@ -50,13 +49,13 @@ def estimate(publication: Publication) -> Estimate:
         counts[kind] += times
         seen[kind] += 1
         most = _SAMPLE_OF_ALL if _is_of_all(file) else _SAMPLE
-        # Each file of a kind has the same chance to be in the sample, however many there are.
+        # Reservoir sampling.
         if len(samples[kind]) < most:
             samples[kind].append(file)
         elif (place := chance.randrange(seen[kind])) < most:
             samples[kind][place] = file
     size, seconds = 0.0, 0.0
-    # As they will be computed.
+    # As `publish` computes them.
     with ThreadPoolExecutor(1, initializer=one_thread_each) as pool:
         for kind, sample in samples.items():
             start = time.process_time()
@@ -68,7 +67,7 @@ def estimate(publication: Publication) -> Estimate:
 
 
 def _files_once(publication: Publication) -> Iterator[tuple[File, int]]:
-    """Yield files, and how many there are like each: all heads of a call have as many."""
+    """Yield files with the number of similar ones: all heads of a call have as many."""
     told = publication.info
     nothing = publication.published.model_copy(update={"heads": []})
     for file in files_of(told.model_copy(update={"published": nothing})):
@@ -81,13 +80,13 @@ def _files_once(publication: Publication) -> Iterator[tuple[File, int]]:
 
 
 def _kind(file: File) -> str:
-    """Return what files have in common that are about as large, and take about as long."""
+    """Return a key for files of similar size and time."""
     level = file.level if isinstance(file, TileFile | LineFile) else ""
     return f"{type(file).__name__} {level}{' of all' if _is_of_all(file) else ''}"
 
 
 def _is_of_all(file: File) -> bool:
-    """Say whether a file is of the mean of all heads."""
+    """Return whether a file is of the mean over all heads."""
     if isinstance(file, TileFile):
         return file.tileset.of is None
     return isinstance(file, RowsFile) and file.of is None

@@ -1,7 +1,7 @@
-"""The files of the map: the address of each, and its bytes.
+"""The files of the map: paths and contents.
 
-The same files are computed by the server when they are asked for and written by `publish`. All
-addresses are below `data/DIGEST/`; `docs/guides/map.md` has the whole layout.
+The server computes them on request, and `publish` writes them. All paths are below `data/DIGEST/`;
+`docs/guides/map.md` has the whole layout.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from regard.server.tile_ids import HeadName, LineSetName, TilesetName, name_of
 
 THUMB_SIZE = 32
 NUM_ROW_KEYS = 64
-"""So many keys of a row are listed at most."""
+"""Maximum listed keys of a row."""
 
 JSON: Media = "application/json"
 BINARY: Media = "application/octet-stream"
@@ -29,14 +29,14 @@ class File(Protocol):
     """A file of the map.
 
     Attributes:
-        media_type: what it is served as.
+        media_type: its media type.
     """
 
     media_type: ClassVar[Media]
 
     @property
     def path(self) -> str:
-        """The address, below that of its recording."""
+        """The path below that of its recording."""
         ...
 
     def body(self, recording: Recording) -> bytes:
@@ -44,7 +44,7 @@ class File(Protocol):
 
         Raises:
             IndexError: the recording has no such part.
-            ValueError: it can't be computed as it was asked for.
+            ValueError: the parameters are invalid.
             RecordingError: the recording is damaged.
         """
         ...
@@ -52,16 +52,16 @@ class File(Protocol):
 
 @runtime_checkable
 class FileInSteps(File, Protocol):
-    """A file that may take seconds to compute, and can rest meanwhile."""
+    """A file that may take seconds, computed in steps."""
 
     def steps(self, recording: Recording) -> Steps[bytes]:
-        """Compute the bytes, with a rest after each call where it is of all heads."""
+        """Compute the bytes; yields after each call if it is of all heads."""
         ...
 
 
 @dataclass(frozen=True)
 class InfoFile:
-    """What the viewer must know first."""
+    """The metadata for the viewer."""
 
     media_type: ClassVar[Media] = JSON
     published: Published | None = None
@@ -89,13 +89,13 @@ class TextFile:
     def body(self, recording: Recording) -> bytes:
         """Return `Pieces`."""
         if self.text >= len(recording.texts):
-            raise IndexError(f"there are {len(recording.texts)} texts, got number {self.text}")
+            raise IndexError(f"text must be below {len(recording.texts)}, got {self.text}")
         return Pieces(pieces=list(recording.texts[self.text].pieces)).to_bytes()
 
 
 @dataclass(frozen=True)
 class TileFile:
-    """256 × 256 cells of a map: rows are queries, columns are keys."""
+    """256 × 256 cells of a map, [queries, keys]."""
 
     media_type: ClassVar[Media] = BINARY
     tileset: TilesetName
@@ -108,7 +108,7 @@ class TileFile:
         return f"tiles/{self.tileset}/{self.level}/{self.x}/{self.y}.bin"
 
     def body(self, recording: Recording) -> bytes:
-        """Return packed float32 [256, 256], exact where a cell is one pair."""
+        """Return packed float32 [256, 256]; exact if a cell is one pair."""
         return finished(self.steps(recording))
 
     def steps(self, recording: Recording) -> Steps[bytes]:
@@ -138,7 +138,7 @@ class LineFile:
         return f"lines/{self.line}/{self.level}/{self.x}.bin"
 
     def body(self, recording: Recording) -> bytes:
-        """Return packed float32 [256], exact where a cell is one token."""
+        """Return packed float32 [256]; exact if a cell is one token."""
         of, name, pool = self.line.of, self.line.line, self.line.pool
         cells = recording.line(of.call, of.head, name, self.level, self.x, pool)
         return packed(cells, exact=self.level == recording.max_zoom(of.call))
@@ -146,7 +146,7 @@ class LineFile:
 
 @dataclass(frozen=True)
 class ThumbsFile:
-    """A small picture of each head of a call."""
+    """A thumbnail of each head of a call."""
 
     media_type: ClassVar[Media] = BINARY
     call: int
@@ -156,7 +156,7 @@ class ThumbsFile:
         return f"thumbs/{self.call}.bin"
 
     def body(self, recording: Recording) -> bytes:
-        """Return packed float32 [heads, 32, 32], NaN outside of smaller ones."""
+        """Return packed float32 [heads, 32, 32]; smaller ones are padded with NaN."""
         found = recording.thumbs(self.call)
         heads, height, width = found.shape
         thumbs = np.full((heads, THUMB_SIZE, THUMB_SIZE), np.nan, np.float32)
@@ -166,7 +166,7 @@ class ThumbsFile:
 
 @dataclass(frozen=True)
 class RowsFile:
-    """Where the queries of a block of rows look most, in a head or in the mean of all heads."""
+    """The strongest keys of a block of queries, in a head or in the mean over all heads."""
 
     media_type: ClassVar[Media] = JSON
     of: HeadName | None
@@ -196,7 +196,7 @@ class RowsFile:
         else:
             found = recording.top_keys(self.of.call, self.of.head, queries, count)
         rows = [
-            # Keys that may not be looked at have no weight.
+            # Masked keys have weight 0.
             Row(keys=keys[weights > 0].tolist(), weights=shortest(weights[weights > 0]), rest=rest)
             for keys, weights, rest in zip(*found, strict=True)
         ]

@@ -1,4 +1,4 @@
-"""The tile protocol of HiGlass, for clients other than ours: the same tiles, as JSON."""
+"""The tile protocol of HiGlass, for other clients: the same tiles, as JSON."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from regard.server.service import Service
 from regard.server.tilesets import Tileset, tile_of, tileset_of, tilesets_of
 
 MOST_TILES = 64
-"""So many tiles may be asked for at once."""
+"""Maximum tiles of a request."""
 
 _CACHING = {"Cache-Control": "no-store"}
 
@@ -37,8 +37,8 @@ class TilesetList(BaseModel):
     """Some of the tilesets.
 
     Attributes:
-        count: how many there are.
-        results: those that were asked for.
+        count: total number of tilesets.
+        results: the requested ones.
     """
 
     count: int
@@ -46,7 +46,7 @@ class TilesetList(BaseModel):
 
 
 class Described(BaseModel):
-    """A tileset as HiGlass wants to know it, or an error; lists have an entry an axis."""
+    """A tileset in HiGlass' format, or an error; lists have an entry per axis."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -64,13 +64,13 @@ class Described(BaseModel):
 
 
 class HiGlassTile(BaseModel):
-    """A tile as HiGlass wants it, or an error."""
+    """A tile in HiGlass' format, or an error."""
 
     model_config = ConfigDict(extra="forbid")
 
     dense: str | None = Field(default=None, description="base64 of little-endian float32.")
     dtype: str | None = None
-    size: int | None = Field(default=None, description="How many numbers an axis has.")
+    size: int | None = Field(default=None, description="Numbers along an axis.")
     min_value: float | None = None
     max_value: float | None = None
     error: str | None = None
@@ -91,7 +91,7 @@ async def tilesets(
     offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """Say which tilesets there are: a map and lines of each head."""
+    """List the tilesets: a map and lines of each head."""
     recordings = list(serving.recordings.values())
 
     def body() -> bytes:
@@ -115,7 +115,7 @@ async def tilesets(
 async def tileset_info(
     request: Request, serving: Serving, uids: Ids, session: Session = None
 ) -> Response:
-    """Say how large tilesets are and how deep they go; of one that is not there, an error."""
+    """Return sizes and zoom levels of tilesets; an error for unknown ones."""
 
     def body() -> bytes:
         return _json({uid: _described(serving, uid) for uid in uids})
@@ -125,7 +125,7 @@ async def tileset_info(
 
 @router.get("/tiles/", summary="Get tiles", responses={200: {"model": dict[str, HiGlassTile]}})
 async def tiles(request: Request, serving: Serving, ids: Ids, session: Session = None) -> Response:
-    """Return tiles called DIGEST_TILESET.z.x.y or DIGEST_LINE.z.x; of one not there, an error."""
+    """Return tiles DIGEST_TILESET.z.x.y or DIGEST_LINE.z.x; an error for unknown ones."""
     return await _tiles(request, serving, ids)
 
 
@@ -141,7 +141,7 @@ async def posted_tiles(
     ids: Annotated[list[str] | None, Query(alias="d", max_length=MOST_TILES)] = None,
     session: Session = None,
 ) -> Response:
-    """Return tiles: those that the address names, or else those that the body names."""
+    """Return the tiles that the query names, or else those of the body."""
     named = ids or [f"{one.tileset}.{tile}" for one in wanted for tile in one.tiles]
     return await _tiles(request, serving, named)
 
@@ -161,15 +161,15 @@ def _tileset(serving: Service, uid: str) -> Tileset:
 async def _tiles(request: Request, serving: Service, ids: Sequence[str]) -> Response:
     unique = list(dict.fromkeys(ids))
     found = await asyncio.gather(*(_tile(request, serving, name) for name in unique[:MOST_TILES]))
-    too_many = f"up to {MOST_TILES} tiles can be asked for at once, got {len(unique)}"
+    too_many = f"a request must have at most {MOST_TILES} tiles, got {len(unique)}"
     named = dict(zip_longest(unique, found, fillvalue=too_many))
-    # Some megabytes become text: others are to be served meanwhile.
+    # In a thread: encoding some megabytes would block the event loop.
     body = await asyncio.to_thread(_encoded, named)
     return Response(body, media_type=JSON, headers=_CACHING)
 
 
 async def _tile(request: Request, serving: Service, name: str) -> Answer | str:
-    """Return a tile, or what is wrong with its name."""
+    """Return a tile, or an error message."""
     uid, *places = name.split(".")
     try:
         tileset = _tileset(serving, uid)

@@ -1,4 +1,4 @@
-"""What the viewer is told of a recording before it asks for tiles."""
+"""The metadata of a recording for the viewer."""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,7 +20,7 @@ from regard.server.tile_ids import HeadName
 
 TILE_SIZE = 256
 ROW_BLOCK = 16
-"""So many rows are in one file of strongest keys."""
+"""Rows per file of strongest keys."""
 
 
 def recordings(listed: Sequence[Recording], *, live: bool) -> Recordings:
@@ -41,11 +41,11 @@ def recordings(listed: Sequence[Recording], *, live: bool) -> Recordings:
 
 
 def info(recording: Recording, published: Published | None = None) -> Info:
-    """Return what the viewer must know of a recording.
+    """Return the metadata of a recording for the viewer.
 
     Args:
         recording: the recording.
-        published: what there is of it in a folder; None on a server, which has everything.
+        published: the published part; None on a server.
     """
     return Info(
         live=published is None,
@@ -104,7 +104,7 @@ def heads_of(recording: Recording) -> Iterator[HeadName]:
 
 
 def title_of(recording: Recording, of: HeadName) -> str:
-    """Return what a head is called for people: LAYER.HEAD, its stack before it if there are more.
+    """Return the display name of a head: LAYER.HEAD, after its stack if there are several.
 
     Raises:
         IndexError: there is no such call.

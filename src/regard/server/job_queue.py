@@ -1,11 +1,9 @@
-"""Work that takes a while, done by a few threads in an order that suits somebody who moves on.
+"""A queue of computations for a few threads, newest first.
 
-What was asked for last is done first: a viewer who pans wants what is on the screen now. Where many
-viewers ask for more than can be done, somebody would wait for ever, so what has waited for long
-takes turns with what is new. Identical requests are computed once. What nobody waits for any more
-is not computed, and what takes long rests on its way: others have their turn then, and it is left
-if nobody waits for it any more. A thread can't be ended from outside: one whose computation takes
-too long is left to itself, and another takes its place.
+The newest request runs first: a panning viewer wants the tiles on the screen now. To avoid
+starvation, requests that have waited for long alternate with new ones. Identical requests are
+computed once. Requests of disconnected clients are dropped. Long computations run in steps, so that
+others run in between. A thread can't be killed: one that takes too long is abandoned and replaced.
 """
 
 import asyncio
@@ -23,42 +21,42 @@ import torch
 NUM_THREADS = 2
 MOST_WAITING = 256
 LONG = 1.0
-"""After so many seconds, what waits takes turns with what is new."""
+"""Seconds after which a waiting request alternates with new ones."""
 
 PATIENCE = 60.0
-"""A computation, or a step of it, may take so many seconds."""
+"""Timeout of a computation or a step of it, in seconds."""
 
 MOST_ABANDONED = 8
-"""So many threads may be left to themselves; beyond that, none takes the place of another."""
+"""Maximum abandoned threads that are replaced."""
 
 STOPPING = 1.0
-"""What is being computed when the server stops has so many seconds."""
+"""Seconds for running computations when the server stops."""
 
 _setting_threads = threading.Lock()
 
 
 class Busy(Exception):
-    """There is too much to do already."""
+    """The queue is full."""
 
 
 class Overdue(Exception):
-    """It took too long, and was given up."""
+    """A computation has timed out."""
 
 
 class Gone(Exception):
-    """Nobody waits for the answer any more."""
+    """The client has disconnected."""
 
 
 _MORE = object()
-"""What a step of a computation returns that is not the last."""
+"""The result of a step that is not the last."""
 
 
 class _Job:
-    """Something to compute, and how many wait for it.
+    """A computation, and the number of waiting clients.
 
     Args:
-        compute: what to call.
-        turn: when it was asked for last, in order.
+        compute: the function to call.
+        turn: the number of the latest request for it.
     """
 
     def __init__(self, compute: Callable[[], Any], turn: int) -> None:
@@ -72,11 +70,11 @@ class _Job:
 
     @property
     def is_begun(self) -> bool:
-        """Whether it rests between two steps."""
+        """Whether it is between two steps."""
         return self._steps is not None
 
     def step(self) -> Any:
-        """Compute it, or if it has several steps the next; return what was found, or `_MORE`."""
+        """Run it or its next step; return the result, or `_MORE`."""
         if self._steps is None:
             found = self._compute()
             if not isinstance(found, Generator):
@@ -89,25 +87,25 @@ class _Job:
         return _MORE
 
     def waits_long(self) -> bool:
-        """Say whether it has waited for long."""
+        """Return whether it has waited longer than `LONG`."""
         return self.result.get_loop().time() - self.since > LONG
 
 
 class _Worker:
-    """A thread that computes one thing after the other, and keeps no process from ending."""
+    """A daemon thread that runs computations in order."""
 
     def __init__(self) -> None:
         self._steps: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
         threading.Thread(target=self._work, name="regard-map", daemon=True).start()
 
     def compute(self, step: Callable[[], Any]) -> Future[Any]:
-        """Begin to compute, after what was begun before."""
+        """Submit a computation."""
         result: Future[Any] = Future()
         self._steps.put((step, result))
         return result
 
     def end(self) -> None:
-        """End, after what was begun."""
+        """Stop the thread after the submitted computations."""
         self._steps.put(None)
 
     def _work(self) -> None:
@@ -116,26 +114,26 @@ class _Worker:
             step, result = found
             try:
                 result.set_result(step())
-            except BaseException as error:  # noqa: BLE001  (whoever waits is told)
+            except BaseException as error:  # noqa: BLE001  (raised in the waiting client)
                 result.set_exception(error)
 
 
 class JobQueue:
-    """A bounded queue in front of a few threads: newest first, and each thing once.
+    """A bounded queue of computations for a few threads: newest first, without duplicates.
 
-    All but the computations happens in the thread of one event loop.
+    Only the computations run outside of the event loop's thread.
 
     Args:
-        keep: called with the key and the result of each computation, even if nobody waits for it.
-        threads: how many computations run at the same time.
-        limit: how many may wait for their turn.
-        patience: how many seconds a computation, or a step of it, may take.
+        keep: called with the key and the result of each computation.
+        threads: number of concurrent computations.
+        limit: maximum number of waiting computations.
+        patience: timeout of a computation or a step of it, in seconds.
 
     Attributes:
-        computed: how many computations were begun.
-        given_up: how many were never begun, or not finished, because all who had asked were gone.
-        refused: how many were refused because too many waited.
-        num_abandoned: how many took too long, and still do.
+        computed: number of started computations.
+        given_up: number that were dropped because all clients had disconnected.
+        refused: number that were refused because the queue was full.
+        num_abandoned: number that have timed out and still run.
     """
 
     def __init__(
@@ -162,29 +160,28 @@ class JobQueue:
 
     @property
     def num_waiting(self) -> int:
-        """How many computations wait for their turn."""
+        """Number of waiting computations."""
         return len(self._waiting)
 
     @property
     def num_running(self) -> int:
-        """How many computations run now."""
+        """Number of running computations."""
         return len(self._running)
 
     async def result(
         self, key: Hashable, compute: Callable[[], Any], gone: Callable[[], Awaitable[object]]
     ) -> Any:
-        """Return what a computation returns.
+        """Return the result of a computation.
 
         Args:
-            key: two computations with the same key are the same.
-            compute: called in one of the threads. If it is a generator, it runs up to its next
-                `yield` and then waits for its turn again.
-            gone: returns when the asker has gone.
+            key: identifies the computation.
+            compute: called in one of the threads. A generator is queued again after each `yield`.
+            gone: returns when the client has disconnected.
 
         Raises:
-            Busy: too many computations wait, or the server is about to stop.
-            Overdue: it took too long.
-            Gone: the asker has gone.
+            Busy: the queue is full, or the server is stopping.
+            Overdue: it has timed out.
+            Gone: the client has disconnected.
         """
         job = self._job(key, compute)
         job.num_waiting += 1
@@ -202,7 +199,7 @@ class JobQueue:
                 self.given_up += 1
 
     def close(self) -> None:
-        """Begin nothing more, and refuse what waits and what is to come."""
+        """Start nothing more, and refuse waiting and new computations."""
         self._closed = True
         for job in self._waiting.values():
             job.result.set_exception(Busy("the server is stopping"))
@@ -213,7 +210,7 @@ class JobQueue:
         self._idle.clear()
 
     async def finished(self, timeout: float | None = None) -> None:
-        """Return when nothing is being computed, or after some seconds."""
+        """Wait until nothing is running, or until the timeout."""
         running = [job.result for job in self._running.values()]
         if running:
             await asyncio.wait(running, timeout=timeout)
@@ -229,13 +226,13 @@ class JobQueue:
             return job
         if self._free == 0 and len(self._waiting) >= self.limit:
             self.refused += 1
-            raise Busy("there is more to do than can be done soon: ask again in a second")
+            raise Busy("the server is busy: retry in a second")
         job = self._waiting[key] = _Job(compute, next(self._turns))
         self._begin()
         return job
 
     def _begin(self) -> None:
-        """Begin what came last, or what has waited longest, if a thread is free."""
+        """Start the newest or the longest-waiting computation, if a thread is free."""
         if self._free == 0 or not self._waiting:
             return
         oldest = next(iter(self._waiting.values()))
@@ -249,19 +246,17 @@ class JobQueue:
         overdue = loop.call_later(self._patience, self._abandon, key, job)
 
         def finished(future: Future[Any]) -> None:
-            # A server that is stopped twice in a hurry has closed its loop by now.
+            # The loop is closed if the server was stopped twice.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._end, key, job, worker, overdue, future)
 
         worker.compute(job.step).add_done_callback(finished)
 
     def _abandon(self, key: Hashable, job: _Job) -> None:
-        """Wait no longer for a computation; its thread is done without."""
+        """Time out a computation, and abandon its thread."""
         del self._running[key]
         self.num_abandoned += 1
-        job.result.set_exception(
-            Overdue(f"it took longer than {self._patience:g} s, and was given up")
-        )
+        job.result.set_exception(Overdue(f"the computation timed out after {self._patience:g} s"))
         job.result.exception()
         if self.num_abandoned <= MOST_ABANDONED:
             self._free += 1
@@ -294,13 +289,13 @@ class JobQueue:
             self._keep(key, future.result())
         else:
             job.result.set_exception(error)
-            # Known to all who wait; nobody may be left to be told.
+            # Mark as retrieved: there may be no waiting client left.
             job.result.exception()
         if not self._closed:
             self._begin()
 
     def _end_late(self, worker: _Worker) -> None:
-        """Let a thread go whose computation was given up before it ended."""
+        """Release an abandoned thread whose computation has ended."""
         worker.end()
         if self.num_abandoned > MOST_ABANDONED:
             self._free += 1
@@ -309,7 +304,7 @@ class JobQueue:
             self._begin()
 
     def _rest(self, key: Hashable, job: _Job) -> None:
-        """Let a computation wait for its next step, among the others by when it was asked for."""
+        """Queue the next step of a computation."""
         if self._closed:
             job.result.set_exception(Busy("the server is stopping"))
             job.result.exception()
@@ -324,15 +319,15 @@ class JobQueue:
 
 
 def one_thread_each() -> None:
-    """Make torch compute in one thread what the current thread computes, and no other.
+    """Set torch's number of threads to 1 for the current thread only.
 
-    The tensors of a tile are small: on a machine that has other things to do, several threads wait
-    for each other longer than they compute.
+    The tensors of a tile are small: on a busy machine, several threads wait for each other longer
+    than they compute.
     """
     with _setting_threads:
         before = torch.get_num_threads()
         torch.set_num_threads(1)
-        # Threads that are made later take over what was set last, so it is set back by another.
+        # New threads inherit the latest setting, so another thread restores it.
         other = threading.Thread(target=torch.set_num_threads, args=(before,))
         other.start()
         other.join()

@@ -1,6 +1,6 @@
-"""What only a server can answer: files that are computed for one pair, key or rectangle.
+"""Files that only a server has: computed for one pair, key or rectangle.
 
-They have addresses and bytes as the files of `layout` have, and are no part of a published folder.
+They are `File`s as in `file_layout`, and not in a published folder.
 """
 
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from regard.server.packing import shortest
 from regard.server.tile_ids import HeadName
 
 NUM_COLUMN_QUERIES = 64
-"""So many queries of a column are listed at most."""
+"""Maximum listed queries of a column."""
 
 
 @dataclass(frozen=True)
 class ColumnFile:
-    """Who looks most at a key."""
+    """The strongest queries of a key."""
 
     media_type: ClassVar[Media] = JSON
     of: HeadName
@@ -60,7 +60,7 @@ class WeightFile:
         return f"weight/{self.of}/{self.query}/{self.key}.json"
 
     def body(self, recording: Recording) -> bytes:
-        """Return a `Weight`; its score is null where there is none, as of a mean of heads."""
+        """Return a `Weight`; the score of a mean of heads is null."""
         call, head = self.of.call, self.of.head
         if head != "mean":
             weight, score = recording.weight(call, head, self.query, self.key)
@@ -100,7 +100,7 @@ class EdgesFile:
 
 @dataclass(frozen=True)
 class SearchFile:
-    """Where a text has some words."""
+    """The matches of a search in a text."""
 
     media_type: ClassVar[Media] = JSON
     words: str

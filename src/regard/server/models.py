@@ -1,4 +1,4 @@
-"""The JSON that the viewer asks for, as it is documented and as it is written."""
+"""Models of the viewer's JSON."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,11 +9,11 @@ from regard.recording.schema import FirstHead, Section
 from regard.server.tile_ids import PoolName
 
 FORMAT = 1
-"""The version of the layout. A viewer of another version says so and stops."""
+"""The version of the layout; the viewer refuses other versions."""
 
 
 def _listed(kind: str, count: int) -> WithJsonSchema:
-    """Describe a tuple in words that older tools know too."""
+    """Return the schema of a tuple without `prefixItems`, which older tools lack."""
     schema: dict[str, Any] = {"type": "array", "items": {"type": kind}}
     return WithJsonSchema({**schema, "minItems": count, "maxItems": count})
 
@@ -34,16 +34,16 @@ class _Json(BaseModel):
 
 
 class Fault(_Json):
-    """What went wrong, in the form that every error has."""
+    """An error."""
 
-    error: str = Field(description="What is wrong, and what to do.")
+    error: str = Field(description="The error message.")
 
 
 class Listed(_Json):
     """A recording in the list of recordings."""
 
     name: str
-    digest: str = Field(description="The content address: all below data/DIGEST/ is of it.")
+    digest: str = Field(description="The content address, as in data/DIGEST/.")
     title: str
     model: str
     tokens: int
@@ -53,33 +53,33 @@ class Recordings(_Json):
     """The list of recordings."""
 
     version: int = FORMAT
-    live: bool = Field(description="Whether a server computes what is not stored.")
+    live: bool = Field(description="Whether a server computes missing files.")
     recordings: list[Listed]
 
 
 class Provenance(_Json):
-    """Where a recording comes from."""
+    """The provenance of a recording."""
 
-    # Written as in the recording.
+    # Names as in the recording.
     model_config = ConfigDict(alias_generator=None)
 
     model: str
     date: str
     versions: dict[str, str]
     dtype: str
-    error: float = Field(description="The largest difference from a weight that was seen.")
+    error: float = Field(description="The largest difference from a watched weight.")
     text_sha256: str
 
 
 class TextInfo(_Json):
-    """A text, by how long it is."""
+    """The length of a text."""
 
     name: str
     tokens: int
 
 
 class MeasureKind(_Json):
-    """A kind of number that each head has."""
+    """A measure of heads."""
 
     name: str
     title: str
@@ -106,14 +106,14 @@ class CallInfo(_Json):
 
 
 class AllHeads(_Json):
-    """How deep the mean of all heads goes."""
+    """The zoom levels of the mean over all heads."""
 
     max_zoom: int
     full_zoom: int
 
 
 class Published(_Json):
-    """What there is of a recording in a published folder."""
+    """The published part of a recording."""
 
     heads: list[HeadPair] = Field(description="Call and head.")
     max_zoom: int
@@ -121,7 +121,7 @@ class Published(_Json):
 
 
 class Info(_Json):
-    """All that the viewer must know of a recording before it asks for tiles."""
+    """The metadata of a recording for the viewer."""
 
     version: int = FORMAT
     live: bool
@@ -135,48 +135,46 @@ class Info(_Json):
     sections: list[Section]
     measures: list[MeasureKind]
     calls: list[CallInfo]
-    first: FirstHead | None = Field(description="The head to show first, if it is known.")
+    first: FirstHead | None = Field(description="The head to show first, if known.")
     all: AllHeads | None
     published: Published | None
 
 
 class Pieces(_Json):
-    """A text: one string per token; joined they are the running text."""
+    """A text as one string per token; joined, they are the text."""
 
     pieces: list[str]
 
 
 class Row(_Json):
-    """Where a query looks most."""
+    """The strongest keys of a query."""
 
     keys: list[int] = Field(description="By descending weight.")
     weights: list[float]
-    rest: float = Field(description="The weight that is not listed.")
+    rest: float = Field(description="The summed weight of the other keys.")
 
 
 class RowBlock(_Json):
-    """Where some queries look most."""
+    """The strongest keys of some queries."""
 
-    first: int = Field(description="The first of the queries.")
+    first: int = Field(description="The first query.")
     rows: list[Row]
 
 
 class Column(_Json):
-    """Who looks most at a key."""
+    """The strongest queries of a key."""
 
     queries: list[int] = Field(description="By descending weight.")
     weights: list[float]
-    sum: float = Field(description="Of all weights on the key.")
-    count: int = Field(description="How many queries there are.")
+    sum: float = Field(description="The sum of all weights on the key.")
+    count: int = Field(description="Number of queries.")
 
 
 class Weight(_Json):
     """One pair."""
 
     weight: float
-    score: float | None = Field(
-        description="The logarithm of the weight before it was divided by the sum of its row."
-    )
+    score: float | None = Field(description="The score before the softmax.")
 
 
 class EdgeList(_Json):
@@ -187,9 +185,9 @@ class EdgeList(_Json):
 
 
 class Matches(_Json):
-    """Where a text has what was searched for."""
+    """The matches of a search."""
 
-    matches: list[TokenSpan] = Field(description="The first and the last token of each.")
+    matches: list[TokenSpan] = Field(description="The first and the last token of each match.")
     more: bool
 
 

@@ -1,4 +1,4 @@
-"""The map in a notebook: a server in this process, shown in a frame."""
+"""The map in a notebook: a server in this process, and a frame."""
 
 import secrets
 import threading
@@ -10,14 +10,14 @@ from regard.server.serve import Server, link, listening
 
 _HOST = "127.0.0.1"
 _PATIENCE = 30.0
-"""After so many seconds a server that does not answer is given up."""
+"""Timeout for the start of the server, in seconds."""
 
 _HEIGHT = 720
 
 
 @dataclass
 class _Running:
-    """A server in a thread of its own."""
+    """A server and its thread."""
 
     server: Server
     thread: threading.Thread
@@ -37,16 +37,16 @@ _here = _Here()
 
 @dataclass(frozen=True)
 class Map:
-    """A map that is being shown: in a notebook it shows itself.
+    """A served map; a notebook displays it in a frame.
 
     Attributes:
-        url: where it can be opened in a browser on this machine; a secret is part of it.
+        url: its URL, with a secret, for a browser on this machine.
     """
 
     url: str
 
     def stop(self) -> None:
-        """Stop the server, of all maps that this process shows."""
+        """Stop the server, which serves all maps of this process."""
         _stop()
 
     def _repr_html_(self) -> str:
@@ -60,15 +60,15 @@ class Map:
 
 
 def map(recording: Recording) -> Map:
-    """Show the map of a recording in a notebook, or return where it is.
+    """Serve the map of a recording, and show it in a notebook.
 
-    A server is started in this process, once; further recordings are added to it.
+    The first call starts a server in this process; further recordings are added to it.
 
     Args:
-        recording: what to show.
+        recording: the recording.
 
     Returns:
-        An object that shows itself in a notebook, with `url` and `stop()`.
+        An object with `url` and `stop()`, which a notebook displays.
     """
     with _here.lock:
         running = _here.running
@@ -90,7 +90,7 @@ def _started(recording: Recording) -> _Running:
     )
     thread.start()
     if not ready.wait(_PATIENCE):
-        raise TimeoutError(f"the server of the map did not start within {_PATIENCE:.0f} s")
+        raise TimeoutError(f"the server did not start within {_PATIENCE:.0f} s")
     return _Running(server, thread, link(_HOST, listener.getsockname()[1], token))
 
 

@@ -1,4 +1,4 @@
-"""What of a recording is published: which heads, how deep, which files."""
+"""A publication: heads, depth and files."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -36,9 +36,9 @@ class Publication:
 
     Attributes:
         recording: the recording.
-        heads: which heads; None is the mean of all of them.
+        heads: the heads; None is the mean over all of them.
         depth: the deepest level; at level `max_zoom` of a call, a cell is one pair.
-        pools: how cells are pooled.
+        pools: poolings, "mean" and "max".
     """
 
     recording: Recording
@@ -48,12 +48,12 @@ class Publication:
 
     @property
     def info(self) -> Info:
-        """What the viewer is told."""
+        """The metadata for the viewer."""
         return info(self.recording, self.published)
 
     @property
     def published(self) -> Published:
-        """What there is, as the viewer is told."""
+        """The published part, for the viewer."""
         heads = [
             (ALL, MEAN) if one is None else (str(one.call), str(one.head)) for one in self.heads
         ]
@@ -72,14 +72,14 @@ def planned(
     depth: int | None = None,
     pools: Sequence[str] = POOLS,
 ) -> Publication:
-    """Return what is to be published.
+    """Return a publication.
 
     Args:
         recording: the recording.
-        heads: which heads, as "18.6" or "18.mean", with the stack before it where a model has
-            several ("encoder 3.1"); "mean" for the mean of all heads; "all" for all of these.
-        depth: the deepest level of the map; by default that down to which it is stored.
-        pools: how cells are pooled.
+        heads: names such as "18.6" or "18.mean", after the stack if a model has several
+            ("encoder 3.1"); "mean" for the mean over all heads; "all" for all of these.
+        depth: the deepest zoom level; by default the deepest stored one.
+        pools: poolings, "mean" and "max".
 
     Raises:
         ValueError: there is no such head, level or pool.
@@ -88,18 +88,18 @@ def planned(
     if depth is None:
         depth = max((_stored_depth(call.facts) for call in recording.stored), default=0)
     if not 0 <= depth <= deepest:
-        raise ValueError(f"depth is 0 to {deepest}, at which a cell is one pair, got {depth}")
+        raise ValueError(f"depth must be from 0 to {deepest}, got {depth}")
     chosen: tuple[PoolName, ...] = tuple(pool for pool in POOLS if pool in pools)
     if not chosen or len(chosen) < len(set(pools)):
-        raise ValueError(f"pools are {' and '.join(POOLS)}, got {', '.join(pools) or 'none'}")
+        raise ValueError(f"pools must be {' or '.join(POOLS)}, got {', '.join(pools) or 'none'}")
     found = dict.fromkeys(one for name in heads for one in _heads_called(recording, name))
     if not found:
-        raise ValueError("there is no head to publish: choose some, as 18.6, or all")
+        raise ValueError("heads must not be empty: choose some, as 18.6, or all")
     return Publication(recording, tuple(found), depth, chosen)
 
 
 def files_of(told: Info) -> Iterator[File]:
-    """Yield every file that a viewer may ask for who was told this of a published recording."""
+    """Yield every file that the viewer of a publication may request."""
     assert told.published is not None
     for number in range(len(told.texts)):
         yield TextFile(number)
@@ -114,7 +114,7 @@ def files_of(told: Info) -> Iterator[File]:
 
 
 def head_files(told: Info, of: HeadName | None) -> Iterator[File]:
-    """Yield the files of one head, or of the mean of all, which has no lines."""
+    """Yield the files of one head, or of the mean over all, which has no lines."""
     assert told.published is not None
     if of is None:
         is_causal = all(call.causal for call in told.calls)
@@ -145,7 +145,7 @@ def _tiles(published: Published, of: HeadName | None, call: CallInfo) -> Iterato
     for level in _levels(published, call):
         size = TILE_SIZE * 2 ** (call.max_zoom - level)
         for y in range(_parts(call.queries, size)):
-            # What is causal has nothing where all keys come after all queries.
+            # Causal maps are empty where all keys come after all queries.
             columns = _parts(call.keys, size)
             for x in range(min(columns, y + 1) if call.causal else columns):
                 for pool in published.pools:
@@ -157,13 +157,13 @@ def _parts(size: int, part: int) -> int:
 
 
 def _stored_depth(facts: CallFacts) -> int:
-    """Return the deepest level of the map of a call that needs no computing."""
+    """Return the deepest stored level of a call's map."""
     finest = facts.cells[0] if facts.cells else 1
     return facts.max_zoom - (finest.bit_length() - 1)
 
 
 def _heads_called(recording: Recording, name: str) -> list[HeadName | None]:
-    """Return the heads that a name means: one, their mean, or all."""
+    """Return the heads of a name: one, their mean, or all."""
     mean: dict[str, HeadName | None] = {MEAN: None} if recording.has_all else {}
     titled = {title_of(recording, head): head for head in heads_of(recording)} | mean
     if name == ALL:
@@ -175,9 +175,9 @@ def _heads_called(recording: Recording, name: str) -> list[HeadName | None]:
     if len(alike) == 1:
         return [titled[alike[0]]]
     if alike:
-        raise ValueError(f"{wanted} is one of several: say {', '.join(alike)}")
+        raise ValueError(f"heads: {wanted} is ambiguous: use {', '.join(alike)}")
     numbered = [title for title in titled if not title.endswith(MEAN)]
     raise ValueError(
-        f"there is no head {wanted!r}: they are called LAYER.HEAD, from {numbered[0]} to "
-        f"{numbered[-1]}, {', '.join(['LAYER.mean', *mean])}, or all"
+        f"heads must be LAYER.HEAD, from {numbered[0]} to {numbered[-1]}, "
+        f"{', '.join(['LAYER.mean', *mean])}, or all, got {wanted!r}"
     )

@@ -1,4 +1,4 @@
-"""A map as a folder of files, which any web server can serve."""
+"""Write a map as static files."""
 
 import json
 import os
@@ -25,11 +25,11 @@ _LIST = "recordings.json"
 _DATA = "data"
 _SITE = FolderKind(_LIST, frozenset({*ASSETS, _LIST, _DATA}))
 _MOST_LIST = 2**20
-"""So many bytes that list has at most."""
+"""Maximum bytes of that list."""
 
 _MOST_FILES = 2**22
 _BATCH = 64
-"""So many files are computed at a time."""
+"""Files per batch."""
 
 
 def publish(
@@ -41,25 +41,25 @@ def publish(
     pools: Sequence[str] = POOLS,
     progress: bool | None = None,
 ) -> Path:
-    """Write the map of a recording as a folder that needs no server of ours.
+    """Write the map of a recording as a folder for any web server.
 
-    `regard.server.estimate` says beforehand how large it becomes. The folder appears when it is
-    complete, in place of an earlier publication.
+    `regard.server.estimate` estimates its size. The folder appears when it is complete, and
+    replaces a former publication.
 
     Args:
         recording: the recording.
-        folder: where; it must be new, empty, or an earlier publication.
-        heads: which heads, as "18.6" or "18.mean"; "mean" for the mean of all heads; "all" for all
+        folder: the output folder: new, empty, or a former publication.
+        heads: names such as "18.6" or "18.mean"; "mean" for the mean over all heads; "all" for all
             of these.
-        depth: the deepest level of the map; by default that down to which it is stored.
-        pools: how cells are pooled.
+        depth: the deepest zoom level; by default the deepest stored one.
+        pools: poolings, "mean" and "max".
         progress: whether to show a progress bar; by default in terminals and notebooks.
 
     Returns:
         The folder.
 
     Raises:
-        FileExistsError: there is something else in the folder.
+        FileExistsError: the folder has other files.
         ValueError: there is no such head, level or pool.
         RecordingError: the recording is damaged.
     """
@@ -69,7 +69,7 @@ def publish(
 def write(
     publication: Publication, folder: str | PathLike[str], progress: bool | None = None
 ) -> Path:
-    """Write a publication; as `publish`."""
+    """Write a publication; see `publish`."""
     target = Path(folder).expanduser().resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     with sole_writer(target, _SITE) as unfinished:
@@ -88,26 +88,24 @@ def write(
 
 
 def check_free(folder: Path) -> None:
-    """Make sure that nothing is lost if a folder is replaced by a publication.
+    """Check that a folder is new, empty, or a former publication.
 
     Raises:
-        FileExistsError: it is a file, or has something in it that is none of ours.
+        FileExistsError: it is a file, or has other files.
     """
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise FileExistsError(f"{folder} is a file: choose the name of a folder")
+        raise FileExistsError(f"{folder} is a file: choose a folder")
     found = {one.name for one in folder.iterdir()}
     others = sorted(found - _SITE.names)
     if others or (found and not _is_publication(folder)):
-        what = f"has other things in it ({', '.join(others[:3])})" if others else "is not empty"
-        raise FileExistsError(
-            f"{folder} {what} and would be replaced: choose a new folder, such as {folder / 'map'}"
-        )
+        what = f"has other files ({', '.join(others[:3])})" if others else "is not empty"
+        raise FileExistsError(f"{folder} {what}: choose a new folder, such as {folder / 'map'}")
 
 
 def _is_publication(folder: Path) -> bool:
-    """Say whether a folder is one that `publish` wrote."""
+    """Return whether `publish` wrote a folder."""
     try:
         listed = json.loads(Folder(folder).read(_LIST, _MOST_LIST) or b"")
     except ValueError:
@@ -125,7 +123,8 @@ def _write_all(publication: Publication, folder: Path, progress: bool | None) ->
     count = sum(1 for _ in islice(publication.files(), _MOST_FILES + 1))
     if count > _MOST_FILES:
         raise ValueError(
-            f"that is more than {_MOST_FILES:,} files: choose some heads, or a lower depth"
+            f"a publication must have at most {_MOST_FILES:,} files: choose fewer heads or a lower "
+            "depth"
         )
     made: set[Path] = set()
     with ThreadPoolExecutor(os.cpu_count(), initializer=one_thread_each) as pool:
@@ -141,7 +140,7 @@ def _write_all(publication: Publication, folder: Path, progress: bool | None) ->
 def _in_batches(
     pool: ThreadPoolExecutor, recording: Recording, files: Iterable[File]
 ) -> Iterator[tuple[File, bytes]]:
-    """Yield files and their bytes, without having many of them in memory."""
+    """Yield files and their bytes, computed in batches."""
 
     def body(file: File) -> bytes:
         return file.body(recording)
@@ -152,7 +151,7 @@ def _in_batches(
 
 
 def _check_complete(folder: Path, digest: str) -> None:
-    """Make sure that there is everything that a viewer of the folder may ask for."""
+    """Check that every file exists that the viewer may request."""
     below = folder / _DATA / digest
     told = Info.model_validate_json((below / "info.json").read_bytes())
     missing = [file.path for file in files_of(told) if not (below / file.path).is_file()]

@@ -1,4 +1,4 @@
-"""The addresses of the map."""
+"""The routes of the map."""
 
 from typing import Annotated, Any
 
@@ -58,32 +58,33 @@ Line = Annotated[
     str,
     Path(
         pattern=LINE_PATTERN,
-        description="c3-h5-received-mean: what keys get (received), or how widely queries look "
-        "(entropy), pooled by mean or max.",
+        description="c3-h5-received-mean: weight received by keys, or entropy of queries, pooled "
+        "by mean or max.",
     ),
 ]
 Head = Annotated[str, Path(pattern=HEAD_PATTERN, description="c3-h5: call 3, head 5, or c3-hmean.")]
 Level = Annotated[
-    int, Path(ge=0, le=31, description="The zoom level: 0 is the whole, maxZoom is one token.")
+    int,
+    Path(ge=0, le=31, description="The zoom level: 0 is one tile; at maxZoom a cell is one token."),
 ]
 Place = Annotated[int, Path(ge=0, le=MOST_TOKENS)]
 Call = Annotated[int, Path(ge=0, le=999_999, description="The number of a call.")]
 
 FAULTS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Fault, "description": "The host name is not known here."},
+    400: {"model": Fault, "description": "The host name is not allowed."},
     403: {"model": Fault, "description": "The secret is missing."},
     404: {"model": Fault, "description": "The recording has no such part."},
-    413: {"model": Fault, "description": "The body of the request is too long."},
+    413: {"model": Fault, "description": "The body is too long."},
     422: {"model": Fault, "description": "A parameter is wrong."},
     500: {"model": Fault, "description": "The recording is damaged."},
-    503: {"model": Fault, "description": "There is too much to do: ask again after a second."},
-    504: {"model": Fault, "description": "It took too long, and was given up."},
+    503: {"model": Fault, "description": "The server is busy: retry in a second."},
+    504: {"model": Fault, "description": "The computation timed out."},
 }
-SAME: dict[int | str, dict[str, Any]] = {304: {"description": "As it was, by If-None-Match."}}
+SAME: dict[int | str, dict[str, Any]] = {304: {"description": "Not modified, by If-None-Match."}}
 
 
 def _binary(about: str) -> dict[int | str, dict[str, Any]]:
-    """Describe numbers as an answer; what goes wrong is JSON all the same."""
+    """Describe a binary response."""
     schema = {"type": "string", "format": "binary"}
     fault = {JSON: {"schema": {"$ref": "#/components/schemas/Fault"}}}
     faults = {
@@ -98,7 +99,7 @@ def _json(model: type) -> dict[int | str, dict[str, Any]]:
 
 
 class BinaryResponse(Response):
-    """What is no JSON, for the documentation."""
+    """A binary response, for the OpenAPI schema."""
 
     media_type = BINARY
 
@@ -122,7 +123,7 @@ for _address, _name in (("/", "index.html"), *((f"/{name}", name) for name in AS
     "/recordings.json", summary="List the recordings", responses=_json(Recordings), tags=["data"]
 )
 async def recordings_json(request: Request, serving: Serving) -> Response:
-    """Say which recordings there are, and by which content address."""
+    """List the recordings with their content addresses."""
     listed = list(serving.recordings.values())
     answer = await serving.listed(
         request, "recordings", lambda: recordings(listed, live=True).to_bytes()
@@ -132,7 +133,7 @@ async def recordings_json(request: Request, serving: Serving) -> Response:
 
 @data.get("/info.json", summary="Describe a recording", responses=_json(Info))
 async def info_json(request: Request, serving: Serving, digest: Digest) -> Response:
-    """Say all that the viewer must know of a recording before it asks for tiles."""
+    """Return the metadata of a recording for the viewer."""
     return await serving.respond(request, digest, InfoFile())
 
 
@@ -143,7 +144,7 @@ async def text_json(
     digest: Digest,
     text: Annotated[int, Path(ge=0, le=1, description="The number of a text.")],
 ) -> Response:
-    """Return the tokens of a text as strings that joined are the running text."""
+    """Return the text of each token; joined, they are the text."""
     return await serving.respond(request, digest, TextFile(text))
 
 
@@ -162,9 +163,9 @@ async def tile_bin(
     x: Place,
     y: Place,
 ) -> Response:
-    """Return a tile: NaN where nobody may look, exact weights where a cell is one pair.
+    """Return a tile: NaN where all pairs are masked, exact weights if a cell is one pair.
 
-    Pooled values have 12 bits of mantissa: they are within 1.3e-4 of themselves.
+    Pooled values have 12 bits of mantissa, a relative error of at most 1.3e-4.
     """
     file = TileFile(TilesetName.parse(tileset), level, x, y)
     return await serving.respond(request, digest, file)
@@ -185,7 +186,7 @@ async def line_bin(
 
 @data.get(
     "/thumbs/{call}.bin",
-    summary="Get small pictures of all heads of a call",
+    summary="Get thumbnails of all heads of a call",
     response_class=BinaryResponse,
     responses=_binary("gzip of [heads, 32, 32] little-endian float32."),
 )
@@ -194,13 +195,13 @@ async def thumbs_bin(request: Request, serving: Serving, digest: Digest, call: C
     return await serving.respond(request, digest, ThumbsFile(call))
 
 
-@data.get("/rows/{head}/{block}.json", summary="Say where queries look", responses=_json(RowBlock))
+@data.get("/rows/{head}/{block}.json", summary="Get the strongest keys", responses=_json(RowBlock))
 async def rows_json(
     request: Request,
     serving: Serving,
     digest: Digest,
     head: Annotated[
-        str, Path(pattern=ROWS_PATTERN, description="c3-h5, c3-hmean, or all: their mean.")
+        str, Path(pattern=ROWS_PATTERN, description="c3-h5, c3-hmean, or all (the mean).")
     ],
     block: Place,
 ) -> Response:
@@ -209,7 +210,9 @@ async def rows_json(
     return await serving.respond(request, digest, RowsFile(of, block))
 
 
-@data.get("/columns/{head}/{key}.json", summary="Say who looks at a key", responses=_json(Column))
+@data.get(
+    "/columns/{head}/{key}.json", summary="Get the strongest queries", responses=_json(Column)
+)
 async def columns_json(
     request: Request, serving: Serving, digest: Digest, head: Head, key: Place
 ) -> Response:
@@ -217,7 +220,7 @@ async def columns_json(
     return await serving.respond(request, digest, ColumnFile(HeadName.parse(head), key))
 
 
-@data.get("/weight/{head}/{query}/{key}.json", summary="Weigh one pair", responses=_json(Weight))
+@data.get("/weight/{head}/{query}/{key}.json", summary="Get one weight", responses=_json(Weight))
 async def weight_json(
     request: Request, serving: Serving, digest: Digest, head: Head, query: Place, key: Place
 ) -> Response:
@@ -238,7 +241,7 @@ async def edges_json(
     x1: Annotated[int, Query(ge=0, le=MOST_TOKENS, description="The key after the last.")],
     count: Annotated[int, Query(ge=1, le=4096)] = 256,
 ) -> Response:
-    """Return the strongest pairs of a rectangle of a map, of up to 16 million pairs."""
+    """Return the strongest pairs of a rectangle of at most 16 million pairs."""
     file = EdgesFile(HeadName.parse(head), range(y0, y1), range(x0, x1), count)
     return await serving.respond(request, digest, file)
 
@@ -253,5 +256,5 @@ async def search_json(
     start: Annotated[int, Query(alias="from", ge=0, le=MOST_TOKENS, description="A token.")] = 0,
     count: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """Return where a text has some words, whatever their case."""
+    """Return the matches of a search, ignoring case."""
     return await serving.respond(request, digest, SearchFile(words, text, start, count))

@@ -1,4 +1,4 @@
-"""Run the server: for a person at a terminal, until Ctrl-C."""
+"""Run the server until Ctrl-C."""
 
 import errno
 import os
@@ -22,25 +22,24 @@ from regard.server.service import Service
 FIRST_PORT = 8080
 _TRIED_PORTS = 20
 _PATIENCE = 3
-"""Requests that are being answered when the server stops have so many seconds."""
+"""Seconds for open requests when the server stops."""
 
 _END = _PATIENCE + STOPPING + 1
-"""A server that was told to stop ends after so many seconds, whatever it does."""
+"""Seconds until a stopping server is killed."""
 
 _IDLE = 75
-"""Connections over which nothing is asked for so many seconds are closed: sooner, a viewer might be
-about to ask once more."""
+"""Seconds until idle connections are closed."""
 
 _EVERYWHERE = ("0.0.0.0", "::")
 _HERE = ("localhost", "127.0.0.1", "::1")
 
 
 class Server(uvicorn.Server):
-    """A server that says when it is ready, and computes nothing more when it stops.
+    """A server with a callback when it is ready, which stops its job queue on exit.
 
     Args:
         served: the app.
-        ready: called when requests are answered.
+        ready: called when the server accepts requests.
     """
 
     def __init__(self, served: FastAPI, ready: Callable[[], None]) -> None:
@@ -50,7 +49,7 @@ class Server(uvicorn.Server):
                 http=Connection,
                 ws="none",
                 h11_max_incomplete_event_size=HEADER_BYTES,
-                # Of each malformed request it would say so, to whoever looks at the terminal.
+                # Otherwise each malformed request prints a warning.
                 log_level="error",
                 access_log=False,
                 server_header=False,
@@ -64,7 +63,7 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
-        # Something may be in its way, such as a file that never answers.
+        # In case of a blocked read.
         end = threading.Timer(_END, os._exit, (128 + sig,))
         end.daemon = True
         end.start()
@@ -88,15 +87,14 @@ def serve(
     """Serve the map of recordings until Ctrl-C.
 
     Args:
-        recordings: what to serve.
-        host: the address to listen at. Any but that of this machine itself makes the map open to
-            other machines.
-        port: the port; by default 8080 or the next that is free.
-        ready: called with the link when it can be opened. A secret is part of it, without which
-            nothing is answered: others who use this machine have none.
+        recordings: the recordings.
+        host: the address to listen on; other than a loopback address, it is open to the network.
+        port: the port; by default the first free one from 8080 on.
+        ready: called with the link when the server accepts requests. The link has a secret, which
+            all requests need.
 
     Raises:
-        OSError: the address or port can't be had.
+        OSError: the address or port is not available.
     """
     here = host in _HERE
     token = secrets.token_urlsafe()
@@ -105,13 +103,12 @@ def serve(
     with listening(host, port) as listener:
         where = link(host, listener.getsockname()[1], token)
         server = Server(served, lambda: ready(where))
-        # That is how one stops it.
         with suppress(KeyboardInterrupt):
             server.run(sockets=[listener])
 
 
 def listening(host: str, port: int | None) -> socket.socket:
-    """Return a socket at an address, at the port or by default the first that is free.
+    """Return a socket at an address and port, by default the first free one.
 
     Raises:
         OSError: there is none.
@@ -122,8 +119,8 @@ def listening(host: str, port: int | None) -> socket.socket:
             return _bound(host, one)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
-                raise OSError(f"can't listen at {host}, port {one}: {error}") from error
-    raise OSError(f"port {port} is taken: choose another with --port, or leave it out")
+                raise OSError(f"can't listen on {host}, port {one}: {error}") from error
+    raise OSError(f"port {port} is in use: choose another with --port, or leave it out")
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -131,7 +128,7 @@ def _bound(host: str, port: int) -> socket.socket:
     found = socket.socket(family, kind, protocol)
     try:
         if os.name == "posix":
-            # A port that was just left can be had again; one that is in use can't.
+            # A port in TIME_WAIT can be reused at once.
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(address)
     except OSError:
@@ -141,7 +138,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def link(host: str, port: int, token: str | None = None) -> str:
-    """Return the address to open.
+    """Return the URL to open.
 
     >>> link("127.0.0.1", 8080), link("::1", 80, "abc")
     ('http://127.0.0.1:8080/', 'http://[::1]:80/abc/')
@@ -151,5 +148,5 @@ def link(host: str, port: int, token: str | None = None) -> str:
 
 
 def _name(host: str) -> str:
-    """Return an address as it is in a link."""
+    """Return an address as in a URL."""
     return f"[{host}]" if ":" in host else host

@@ -1,4 +1,4 @@
-"""From an address to an answer: out of the cache, or computed, for those who still wait."""
+"""Answer requests from the cache, or by computing."""
 
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
@@ -12,18 +12,18 @@ from regard.server.file_layout import JSON, File, FileInSteps, InfoFile
 from regard.server.job_queue import MOST_WAITING, NUM_THREADS, JobQueue
 
 FOREVER = "max-age=31536000, immutable"
-"""How long an answer may be kept that never changes."""
+"""Cache-Control of immutable answers."""
 
 
 class Service:
-    """The recordings that are served, what was computed of them, and what is being computed.
+    """The served recordings, with a cache and a job queue.
 
     Args:
-        recordings: what to serve, in the order in which it is listed.
-        private: whether answers are for one viewer only, and no cache between may keep them.
-        cache_bytes: how much of what was computed is kept.
-        threads: how many computations run at the same time.
-        limit: how many may wait for their turn.
+        recordings: the recordings, in listed order.
+        private: whether shared caches must not store answers.
+        cache_bytes: size of the cache.
+        threads: number of concurrent computations.
+        limit: maximum number of waiting computations.
 
     Raises:
         ValueError: two recordings have one digest.
@@ -42,7 +42,7 @@ class Service:
         for recording in recordings:
             if recording.digest in self.recordings:
                 raise ValueError(
-                    f"{recording.name} is among the recordings twice: {recording.digest}"
+                    f"recordings must differ, got {recording.name} twice: {recording.digest}"
                 )
             self.recordings[recording.digest] = recording
         self.private = private
@@ -61,7 +61,7 @@ class Service:
         """
         found = self.recordings.get(digest)
         if found is None:
-            raise HTTPException(404, f"there is no recording {digest} here: open the list again")
+            raise HTTPException(404, f"there is no recording {digest}: reload the list")
         return found
 
     async def answer(self, request: Request, digest: str, file: File) -> Answer:
@@ -70,11 +70,9 @@ class Service:
         Raises:
             HTTPException: there is no such recording, as 404.
             IndexError: the recording has no such part.
-            ValueError: it can't be computed as it was asked for.
+            ValueError: the parameters are invalid.
             RecordingError: the recording is damaged.
-            Busy: there is too much to do.
-            Overdue: it took too long.
-            Gone: the asker has gone.
+            Busy, Overdue, Gone: see `JobQueue.result`.
         """
         recording = self.recording(digest)
 
@@ -88,32 +86,20 @@ class Service:
         return await self.computed(request, (recording.digest, file.path), compute)
 
     async def listed(self, request: Request, name: Hashable, body: Callable[[], bytes]) -> Answer:
-        """Return a list of what there is in the recordings, as JSON.
-
-        Raises:
-            Busy: there is too much to do.
-            Overdue: it took too long.
-            Gone: the asker has gone.
-        """
+        """Return a JSON list; see `computed`."""
         key = (name, *self.recordings)
         return await self.computed(request, key, lambda: Answer.of(body(), JSON))
 
     async def computed(
         self, request: Request, key: Hashable, compute: Callable[[], Answer | Steps[Answer]]
     ) -> Answer:
-        """Return an answer out of the cache, or compute it in one of the threads.
-
-        Raises:
-            Busy: there is too much to do.
-            Overdue: it took too long.
-            Gone: the asker has gone.
-        """
+        """Return a cached answer, or compute it; raises as `JobQueue.result`."""
         found = self.cache.get(key)
         if found is not None:
             return found
 
         async def gone() -> None:
-            # Whoever sends more than a request may have is not listened to any more.
+            # The body is too long.
             with suppress(HTTPException):
                 while (await request.receive())["type"] != "http.disconnect":
                     pass
@@ -121,10 +107,10 @@ class Service:
         return await self.work.result(key, compute, gone)
 
     async def respond(self, request: Request, digest: str, file: File) -> Response:
-        """Return a file of a recording as a response that can be kept for good.
+        """Return a file of a recording as an immutable response.
 
-        What the viewer reads first is asked for again each time: a later version of the server, or
-        a published folder at the same address, may say something else of the same recording.
+        The viewer's metadata is revalidated each time: it may differ in a later version of the
+        server, or in a published folder at the same address.
         """
         answer = await self.answer(request, digest, file)
         if isinstance(file, InfoFile):
@@ -134,7 +120,7 @@ class Service:
 
 
 def response(request: Request, answer: Answer, caching: str) -> Response:
-    """Return an answer, or only that it is as it was if the asker has it."""
+    """Return an answer, or 304 if the client has it."""
     headers = {"Cache-Control": caching, "ETag": answer.etag}
     known = request.headers.get("If-None-Match", "")
     if answer.etag in (name.strip().removeprefix("W/") for name in known.split(",")):
@@ -143,5 +129,5 @@ def response(request: Request, answer: Answer, caching: str) -> Response:
 
 
 def service_of(request: Request) -> Service:
-    """Return the service of the app that a request came to."""
+    """Return the service of a request's app."""
     return request.app.state.service

@@ -1,4 +1,4 @@
-"""The names that the parts of a recording have in addresses: heads, tilesets and lines."""
+"""Names of heads, tilesets and lines in URLs."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ POOLS: tuple[PoolName, ...] = ("mean", "max")
 LINES: tuple[LineName, ...] = ("received", "entropy")
 
 ALL = "all"
-"""The name of the mean of all heads of all calls."""
+"""The name of the mean over all heads of all calls."""
 
 _NUMBER = r"(?:0|[1-9][0-9]{0,5})"
 _HEAD = rf"c({_NUMBER})-h({_NUMBER}|mean)"
@@ -39,23 +39,23 @@ class HeadName:
 
     @classmethod
     def parse(cls, name: str) -> "HeadName":
-        """Return what a name says.
+        """Parse a name.
 
         Raises:
-            ValueError: it is no name of a head.
+            ValueError: the name is invalid.
         """
         found = _matched(HEAD_PATTERN, name, "a head, as c3-h5 or c3-hmean")
         return cls(int(found[1]), _head(found[2]))
 
 
 def name_of(head: HeadName | None) -> str:
-    """Return the name of a head, or of the mean of everything (no head)."""
+    """Return the name of a head, or of the mean over all heads (None)."""
     return ALL if head is None else str(head)
 
 
 @dataclass(frozen=True)
 class TilesetName:
-    """A map: of a head, of the mean of a call, or of the mean of everything (no head).
+    """A map of a head, of the mean of a call, or of the mean over all heads (None).
 
     >>> str(TilesetName(HeadName(3, 5), "max")), str(TilesetName(None, "mean"))
     ('c3-h5-max', 'all-mean')
@@ -69,10 +69,10 @@ class TilesetName:
 
     @classmethod
     def parse(cls, name: str) -> "TilesetName":
-        """Return what a name says.
+        """Parse a name.
 
         Raises:
-            ValueError: it is no name of a tileset.
+            ValueError: the name is invalid.
         """
         found = _matched(TILESET_PATTERN, name, "a tileset, as c3-h5-mean or all-max")
         of = None if found[1] is None else HeadName(int(found[1]), _head(found[2]))
@@ -96,10 +96,10 @@ class LineSetName:
 
     @classmethod
     def parse(cls, name: str) -> "LineSetName":
-        """Return what a name says.
+        """Parse a name.
 
         Raises:
-            ValueError: it is no name of a line.
+            ValueError: the name is invalid.
         """
         found = _matched(LINE_PATTERN, name, "a line, as c3-h5-received-mean")
         line: LineName = "received" if found[3] == "received" else "entropy"
@@ -109,7 +109,7 @@ class LineSetName:
 def _matched(pattern: str, name: str, what: str) -> re.Match[str]:
     found = re.fullmatch(pattern, name)
     if found is None:
-        raise ValueError(f"{name[:80]!r} is no name of {what}")
+        raise ValueError(f"the name must be of {what}, got {name[:80]!r}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Maps and lines as the tilesets of HiGlass: what they are called, how large, how deep."""
+"""Maps and lines as HiGlass tilesets: names, sizes, zoom levels."""
 
 import re
 from base64 import b64encode
@@ -28,8 +28,8 @@ class Tileset:
     """A map or a line of a recording.
 
     Attributes:
-        recording: what it is of.
-        name: its name in addresses.
+        recording: its recording.
+        name: its name in URLs.
     """
 
     recording: Recording
@@ -37,24 +37,24 @@ class Tileset:
 
     @property
     def uid(self) -> str:
-        """What clients call it; a dot would part it from the number of a tile."""
+        """The id for clients, without a dot, which separates tile numbers."""
         return f"{self.recording.digest}_{self.name}"
 
     @property
     def datatype(self) -> str:
-        """What HiGlass calls its kind."""
+        """HiGlass' datatype."""
         return "matrix" if isinstance(self.name, TilesetName) else "vector"
 
     @property
     def title(self) -> str:
-        """What it is called for people."""
+        """The display name."""
         of, name = self.name.of, self.name
         head = "all heads" if of is None else title_of(self.recording, of)
         line = f" {name.line}" if isinstance(name, LineSetName) else ""
         return f"{self.recording.name} {head}{line} ({name.pool})"
 
     def listed(self) -> dict[str, str]:
-        """Return it as an entry of a list."""
+        """Return a list entry."""
         return {
             "uuid": self.uid,
             "name": self.title,
@@ -77,7 +77,9 @@ class Tileset:
             call = recording.arrays_of(of.call).facts
             max_zoom = full_zoom = call.max_zoom
             if of.head != "mean" and of.head >= call.heads:
-                raise IndexError(f"call {call.index} has {call.heads} heads, got number {of.head}")
+                raise IndexError(
+                    f"head must be below {call.heads} for call {call.index}, got {of.head}"
+                )
         ends = [call.keys, call.queries]
         if isinstance(self.name, LineSetName):
             ends = ends[:1] if self.name.line == "received" else ends[1:]
@@ -95,15 +97,15 @@ class Tileset:
         }
 
     def file(self, places: Sequence[str]) -> File:
-        """Return the file of a tile, by its level and its place along each axis.
+        """Return the file of a tile, by its level and its index along each axis.
 
         Raises:
-            ValueError: they are no places, or not as many as there are axes.
+            ValueError: the numbers are invalid.
         """
         axes = 2 if isinstance(self.name, TilesetName) else 1
         if len(places) != 1 + axes or not all(_PLACE.fullmatch(place) for place in places):
             wanted = "UID.z.x.y" if axes == 2 else "UID.z.x"
-            raise ValueError(f"a tile of {self.uid} is called as {wanted}")
+            raise ValueError(f"a tile of {self.uid} must be named {wanted}")
         level, x, *y = map(int, places)
         if isinstance(self.name, TilesetName):
             return TileFile(self.name, level, x, y[0])
@@ -111,10 +113,10 @@ class Tileset:
 
 
 def tileset_of(recording: Recording, name: str) -> Tileset:
-    """Return a tileset by its name in addresses.
+    """Return a tileset by its name in URLs.
 
     Raises:
-        ValueError: it is no name of a map or a line.
+        ValueError: the name is invalid.
     """
     kind = LineSetName if re.fullmatch(LINE_PATTERN, name) else TilesetName
     return Tileset(recording, kind.parse(name))
@@ -134,7 +136,7 @@ def tilesets_of(recording: Recording) -> Iterator[Tileset]:
 
 
 def tile_of(body: bytes) -> dict[str, Any]:
-    """Return the bytes of a tile as HiGlass wants it."""
+    """Return a tile in HiGlass' format."""
     values = unpacked(body)
     finite = values[np.isfinite(values)]
     return {

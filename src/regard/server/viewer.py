@@ -1,8 +1,7 @@
-"""How the files of the viewer are served: packed for those who can unpack, kept by their version.
+"""Serve the files of the viewer, with gzip and versioned URLs.
 
-The page names the files that it loads with a version, as in `map.js?v=0123456789abcdef`, the first
-digits of the SHA-256 of what is in them. By that name they never change, so they are kept for good;
-by any other name they are asked for again.
+The page loads files with a version, as in `map.js?v=0123456789abcdef`: the first digits of their
+SHA-256. Versioned URLs are immutable; others are revalidated.
 """
 
 from collections.abc import Mapping
@@ -24,8 +23,8 @@ class Asset:
 
     Attributes:
         plain: its bytes.
-        packed: the same as gzip, if there is such a copy.
-        version: the version by which the page names it.
+        packed: the same as gzip, if any.
+        version: its version in the page.
     """
 
     plain: Answer
@@ -33,7 +32,7 @@ class Asset:
     version: str
 
     def respond(self, request: Request, *, private: bool) -> Response:
-        """Return the file, packed if the asker says that it can unpack it."""
+        """Return the file, as gzip if the client accepts it."""
         named = request.query_params.get("v") == self.version
         caching = f"{'private' if private else 'public'}, {FOREVER}" if named else "no-cache"
         packed = self.packed if _can_unpack(request) else None
@@ -46,11 +45,11 @@ class Asset:
 
 
 def viewer_of(plain: Mapping[str, bytes], packed: Mapping[str, bytes]) -> Mapping[str, Asset]:
-    """Return the files of the viewer by their names.
+    """Return the files of the viewer by name.
 
     Args:
         plain: the bytes of each.
-        packed: of some of them, the same as gzip.
+        packed: gzip of some of them.
     """
     return {
         name: Asset(
@@ -63,7 +62,7 @@ def viewer_of(plain: Mapping[str, bytes], packed: Mapping[str, bytes]) -> Mappin
 
 
 def _can_unpack(request: Request) -> bool:
-    """Say whether gzip is among what the asker accepts."""
+    """Return whether the client accepts gzip."""
     for coding in request.headers.get("Accept-Encoding", "").split(","):
         name, _, weight = coding.partition(";")
         if name.strip().lower() in ("gzip", "*"):
