@@ -41,6 +41,9 @@ class AttentionCall:
         batch: number of sequences.
         heads: number of query heads.
         key_heads: number of key heads.
+        first_head: number of its first head; not 0 where tensor parallelism gives the heads before
+            it to other processes.
+        num_all_heads: number of query heads of all processes; None if this one has all.
         queries: number of queries.
         keys: number of keys.
         dtype: dtype of its tensors.
@@ -66,6 +69,8 @@ class AttentionCall:
     batch: int = 0
     heads: int = 0
     key_heads: int = 0
+    first_head: int = 0
+    num_all_heads: int | None = None
     queries: int = 0
     keys: int = 0
     dtype: torch.dtype = torch.float32
@@ -244,11 +249,23 @@ class AttentionCall:
             'keep="tensors", or use its results'
         )
 
+    def sharded(self, first_head: int, num_all_heads: int) -> "AttentionCall":
+        """Return the call as one of some heads, where other processes have the others."""
+        view = None if self.view is None else replace(self.view, first_head=first_head)
+        return replace(self, first_head=first_head, num_all_heads=num_all_heads, view=view)
+
+    @property
+    def head_numbers(self) -> range:
+        """The numbers of its heads."""
+        return range(self.first_head, self.first_head + self.heads)
+
     @property
     def heads_as_text(self) -> str:
         """The number of heads, and of key heads if different; "?" if unknown."""
         if not self.heads_known:
             return "?"
+        if self.num_all_heads is not None:
+            return f"{self.first_head}–{self.head_numbers[-1]} of {self.num_all_heads}"
         return str(self.heads) if self.heads == self.key_heads else f"{self.heads}/{self.key_heads}"
 
     def __str__(self) -> str:

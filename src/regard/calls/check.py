@@ -1,6 +1,7 @@
 """Compare sampled rows of A @ V with the kernel's output."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -65,6 +66,15 @@ DROPOUT = Check(
 )
 EMPTY = Check(torch.tensor(0.0), note="empty")
 """The output is empty."""
+
+
+def worst(checks: Sequence[Check]) -> Check:
+    """Return the check that says most against a call: one that failed, or was not made."""
+    for wanted in (False, None):
+        for check in checks:
+            if check.passed is wanted:
+                return check
+    return max(checks, key=lambda check: check.gap or 0.0)
 
 
 def tolerance(dtype: torch.dtype) -> float:

@@ -9,7 +9,8 @@ from typer.core import TyperGroup
 from regard import __version__
 
 COMMANDS = {
-    "look": "Print the strongest keys of a token in each head, heads with the sharpest focus first.",
+    "look": "Print the strongest keys of a token in each head, heads with the sharpest focus "
+    "first.",
     "heads": "List all heads with entropy, distance, and weight on the first, previous and own "
     "token.",
     "explain": "Compute attention for one token, step by step: vectors, scores, scaling, softmax, "

@@ -30,6 +30,7 @@ from regard.watch.captured import (
     num_used_keys,
 )
 from regard.watch.gradients import follow, let_flow
+from regard.watch.head_shards import head_shard
 from regard.watch.internals import is_backward, without_torch_function
 from regard.watch.masks import Masks
 from regard.watch.model_listener import ModelListener
@@ -45,6 +46,7 @@ from regard.watch.understood import as_computed, understood
 class _CallSite(NamedTuple):
     """Who made a call, and whether it is cross-attention, if that is known."""
 
+    owner: nn.Module
     module: str
     kernel: str
     cross: bool | None
@@ -128,11 +130,9 @@ class Watcher(ModelListener):
                 call = self._with_gradient(
                     call, caught.value, caught.output, caught.original, dropped=dropped
                 )
-            self._add(call)
+            self._add(site, call)
             if self._projections is not None and caught is not None and not call.problem:
-                module = self._places.current if module is None else module
-                assert module is not None
-                self._projections.expect(call.index, module, caught.returned.detach())
+                self._projections.expect(call.index, site.owner, caught.returned.detach())
 
     def catch_product(self, product: Product, num_heads: int | None) -> None:
         site = None if product.again else self._site("softmax", None)
@@ -156,7 +156,7 @@ class Watcher(ModelListener):
                         call, read.value, read.output, product.result, dropped=product.dropped
                     )
                 frame.calls.append(call.index)
-                self._add(replace(call, heads_known=read.heads_known))
+                self._add(site, replace(call, heads_known=read.heads_known))
             except InParts as error:
                 self._spoil(frame, str(error))
             except Exception as error:  # noqa: BLE001
@@ -174,13 +174,23 @@ class Watcher(ModelListener):
         for index in frame.calls:
             self._calls[index] = self._calls[index].failed(reason)
         if not frame.calls:
-            self._calls.append(self._call(_CallSite(name, "softmax", None), problem=reason))
+            site = _CallSite(frame.module, name, "softmax", None)
+            self._calls.append(self._call(site, problem=reason))
 
     def _add_projection(self, index: int, projection: OutputProjection | None) -> None:
         self._calls[index] = replace(self._calls[index], projection=projection)
 
-    def _add(self, call: AttentionCall) -> None:
+    def _add(self, site: _CallSite, call: AttentionCall) -> None:
         """Add a call to the others, and compute what is wanted of it."""
+        if not call.problem:
+            try:
+                source = call.source
+                dim = source.whole_query.shape[-1] if isinstance(source, Scores) else None
+                shard = head_shard(site.owner, call.heads, dim)
+                if shard.total != call.heads:
+                    call = call.sharded(*shard)
+            except ValueError as error:
+                call = call.failed(str(error))
         if self._options.reductions is not None and not call.problem:
             call = call.summarized(self._options.reductions)
         self._calls.append(call)
@@ -191,7 +201,7 @@ class Watcher(ModelListener):
         name = None if module is None or not self.is_active else self._places.name(module)
         if module is None or name is None or not self._options.wanted(name, module):
             return None
-        return _CallSite(name, kernel, self.is_cross(name, module))
+        return _CallSite(module, name, kernel, self.is_cross(name, module))
 
     def _understood(self, site: _CallSite, caught: RawCall) -> AttentionCall:
         source = self._scores(site, caught)
