@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.calls.call import AttentionCall
-from regard.calls.check import Check
+from regard.calls.check import Check, worst
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
 from regard.patterns import from_mask
@@ -163,7 +163,7 @@ class _Chain:
             index=index,
             queries=query.shape[2],
             keys=self.num_keys,
-            check=_worst(self.checks),
+            check=worst(self.checks),
             pattern=pattern,
             view=View.whole(whole),
             gradient=None,
@@ -260,12 +260,3 @@ def _spans(source: Scores, known: dict[tuple[object, ...], Spans]) -> Spans | No
         )
         known[which] = Spans(first, last, num_keys)
     return known[which]
-
-
-def _worst(checks: Sequence[Check]) -> Check:
-    """Return the check that says most against a call: one that failed, or was not made."""
-    for wanted in (False, None):
-        for check in checks:
-            if check.passed is wanted:
-                return check
-    return max(checks, key=lambda check: check.gap or 0.0)
