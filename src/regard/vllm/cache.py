@@ -39,7 +39,7 @@ class CacheReader:
                 f"llm can't be watched: the order in which {layer.attn_backend.get_name()} keeps "
                 f"the keys of {layer.layer_name} in its cache is not understood"
             )
-        self._places = places[1:].view(2, *shape)
+        self._places = places[1:].view(2, *shape).transpose(0, 1).flatten(1, 2)
 
     def read(
         self,
@@ -47,8 +47,8 @@ class CacheReader:
         blocks: Int[Tensor, "blocks"],
         start: int,
         stop: int,
-    ) -> Float[Tensor, "2 tokens key_heads key_dim"]:
-        """Return keys and values of a request.
+    ) -> Float[Tensor, "tokens two_key_heads key_dim"]:
+        """Return keys and values of a request, one after the other.
 
         Args:
             cache: the cache of the layer.
@@ -58,9 +58,9 @@ class CacheReader:
         """
         first, last = start // self._block_size, -(-stop // self._block_size)
         packed = cache[blocks[first:last].long()].flatten(1)
-        pairs = packed[:, self._places].transpose(0, 1).flatten(1, 2)
+        pairs = packed[:, self._places].flatten(0, 1)
         offset = first * self._block_size
-        return pairs[:, start - offset : stop - offset]
+        return pairs[start - offset : stop - offset]
 
 
 def _written(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard.calls.call import AttentionCall, layer_in
 from regard.matrix.reduction import AnyReduction
 from regard.vllm.cache import CacheReader
-from regard.vllm.captured import Captured, Keeping, Step
+from regard.vllm.captured import Captured, Keeping
 from regard.vllm.layer import WatchedLayer, has_attention, watched_layer
 
 
@@ -166,7 +166,12 @@ class EngineWatcher:
             # There is no metadata when the engine warms up.
             if self._scheduled is not None and attn_metadata is not None:
                 with torch.inference_mode(False):
-                    self._see(place, (query, key, value, output), kv_cache, attn_metadata)
+                    self._see(
+                        place,
+                        (query, key, value, output.view(query.shape)),
+                        kv_cache,
+                        attn_metadata,
+                    )
             return result
 
         return attend
@@ -206,9 +211,7 @@ class EngineWatcher:
             blocks = metadata.block_table[rows.place]
             pairs = place.reader.read(cache, blocks, captured.first_missing(position), position)
             captured.restart(pairs, position)
-        query, key, value, output = (tensor[rows.start : rows.stop] for tensor in tensors)
-        heads, size = query.shape[1:]
-        captured.add(Step(query, key, value, output.view(-1, heads, size), position))
+        captured.add(*(tensor[rows.start : rows.stop] for tensor in tensors))
 
     def _read_batch(self) -> _Batch:
         """Return which rows of the batch are whose."""
