@@ -7,8 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.calls.call import AttentionCall, layer_in
-from regard.calls.check import NOT_COMPARED, Check, check_scores, sampled_rows, worst
-from regard.matrix.index import as_tensor
+from regard.calls.check import NOT_COMPARED, Check, check_scores, worst
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
 from regard.vllm.layer import WatchedLayer
@@ -52,7 +51,6 @@ class Captured:
     _rows: list[Tensor] = field(default_factory=list[Tensor])
     """Of each step keys, values, queries and outputs, [tokens, all their heads, key_dim]."""
     _compared: list[int] = field(default_factory=list[int])
-    """Positions of the rows to compare with the output of the engine."""
 
     def add(
         self,
@@ -60,15 +58,22 @@ class Captured:
         key: Float[Tensor, "tokens key_heads key_dim"],
         value: Float[Tensor, "tokens key_heads key_dim"],
         output: Float[Tensor, "tokens heads key_dim"],
+        compared: list[int],
     ) -> None:
-        """Take down a step that follows the last one."""
+        """Take down a step that follows the last one.
+
+        Args:
+            query: queries of the step.
+            key: keys of the step.
+            value: values of the step.
+            output: output of the engine.
+            compared: positions of the rows to compare with the output.
+        """
         # One copy: the engine writes over its own tensors in the next step.
         parts = [key, value, query, output] if self.keeping.check else [key, value, query]
         rows = torch.cat(parts, dim=1)
         self._rows.append(rows if self.keeping.offload is None else rows.to(self.keeping.offload))
-        if self.keeping.check:
-            chosen = as_tensor(sampled_rows(len(query), self.num_tokens)).tolist()
-            self._compared += [self.num_tokens + row for row in chosen]
+        self._compared += compared
         self.num_tokens += len(query)
 
     def first_missing(self, position: int) -> int:

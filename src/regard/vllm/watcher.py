@@ -1,7 +1,9 @@
 """Watching an engine: what its layers are given and return, request by request."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -9,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.calls.call import AttentionCall, layer_in
+from regard.calls.check import sampled_rows
+from regard.matrix.index import as_tensor
 from regard.matrix.reduction import AnyReduction
 from regard.vllm.cache import CacheReader
 from regard.vllm.captured import Captured, Keeping
@@ -31,13 +35,23 @@ class _Request:
 
 
 class _Rows(NamedTuple):
-    """The rows of one request in the batch of a step."""
+    """The rows of one request in the batch of a step.
+
+    Attributes:
+        request: the request.
+        place: its place in the batch.
+        start: its first row.
+        stop: the row after its last.
+        position: position of the first row in the request.
+        compared: positions of the rows to compare with the output.
+    """
 
     request: _Request
     place: int
     start: int
     stop: int
     position: int
+    compared: list[int]
 
 
 @dataclass(frozen=True)
@@ -111,6 +125,7 @@ class EngineWatcher:
         self._requests: dict[str, _Request | None] = {}
         self._scheduled: dict[str, int] | None = None
         self._batch: _Batch | None = None
+        self._entered = ExitStack()
 
     @property
     def num_layers(self) -> int:
@@ -118,10 +133,13 @@ class EngineWatcher:
         return len(self._places)
 
     def __enter__(self) -> Self:
-        self._runner.execute_model = self._wrapped_step(self._runner.execute_model)
-        for place in self._places:
-            implementation = place.layer.module.impl
-            implementation.forward = self._wrapped_layer(place, implementation.forward)
+        with ExitStack() as entering:
+            entering.callback(self._finish_all)
+            entering.enter_context(_replaced(self._runner, "execute_model", self._wrapped_step))
+            for place in self._places:
+                wrap = partial(self._wrapped_layer, place)
+                entering.enter_context(_replaced(place.layer.module.impl, "forward", wrap))
+            self._entered = entering.pop_all()
         return self
 
     def __exit__(
@@ -130,11 +148,7 @@ class EngineWatcher:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        del self._runner.execute_model
-        for place in self._places:
-            del place.layer.module.impl.forward
-        for request in list(self._requests):
-            self._finish(request)
+        self._entered.close()
 
     def _wrapped_step(self, execute_model: Callable[..., Any]) -> Callable[..., Any]:
         def execute(scheduler_output: Any, *arguments: Any, **more: Any) -> Any:
@@ -211,7 +225,8 @@ class EngineWatcher:
             blocks = metadata.block_table[rows.place]
             pairs = place.reader.read(cache, blocks, captured.first_missing(position), position)
             captured.restart(pairs, position)
-        captured.add(*(tensor[rows.start : rows.stop] for tensor in tensors))
+        query, key, value, output = (tensor[rows.start : rows.stop] for tensor in tensors)
+        captured.add(query, key, value, output, rows.compared)
 
     def _read_batch(self) -> _Batch:
         """Return which rows of the batch are whose."""
@@ -226,7 +241,8 @@ class EngineWatcher:
             lengths.append(position + stop - start)
             request = self._request(identifier)
             if request is not None:
-                watched.append(_Rows(request, place, start, stop, position))
+                chosen = as_tensor(sampled_rows(stop - start, position)) + position
+                watched.append(_Rows(request, place, start, stop, position, chosen.tolist()))
         return _Batch(starts, lengths, watched)
 
     def _request(self, identifier: str) -> _Request | None:
@@ -249,6 +265,10 @@ class EngineWatcher:
                 ]
             self._what.finished(request.name, calls)
 
+    def _finish_all(self) -> None:
+        for identifier in list(self._requests):
+            self._finish(identifier)
+
     def _call(self, captured: Captured, index: int, problem: str) -> AttentionCall:
         if problem:
             layer = captured.layer
@@ -263,6 +283,22 @@ class EngineWatcher:
         call = captured.call(index)
         reductions = self._what.reductions
         return call if reductions is None else call.summarized(reductions)
+
+
+@contextmanager
+def _replaced(
+    owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Generator[None]:
+    """Wrap a method of an object, which may be wrapped by others already."""
+    before = vars(owner).get(name)
+    setattr(owner, name, wrap(getattr(owner, name)))
+    try:
+        yield
+    finally:
+        if before is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
 
 
 def _check_metadata(metadata: Any, batch: _Batch) -> None:
