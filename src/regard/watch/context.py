@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
 
-from regard.watch.seen import Seen
+Seen = TypeVar("Seen")
 
 _NOT_ENTERED = (
     "nothing is watched yet: write `with regard.watch(model) as seen:`, call the model inside the "
@@ -13,7 +13,7 @@ _NOT_ENTERED = (
 )
 
 
-class WatchContext(AbstractContextManager[Seen, bool | None]):
+class WatchContext(AbstractContextManager[Seen, bool | None], Generic[Seen]):
     """A block in which a model is watched, for `with`; each time it is entered it sees anew.
 
     Whoever forgets the `with` and takes it for what was seen is told so.

@@ -4,19 +4,22 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import nn
 
 from regard.calls.call import AttentionCall
 from regard.matrix.reduction import AnyReduction, is_reduction
+from regard.vllm.engine import Engine, is_engine
 from regard.watch.context import WatchContext
 from regard.watch.options import Options
 from regard.watch.seen import Seen
+from regard.watch.seen_engine import SeenEngine
 from regard.watch.where import Where, check_model, some_names, wanted
 
 
+@overload
 def watch(
     model: nn.Module,
     *,
@@ -26,7 +29,29 @@ def watch(
     offload: str | None = None,
     values: bool = False,
     effects: bool = False,
-) -> WatchContext:
+) -> WatchContext[Seen]: ...
+@overload
+def watch(
+    model: Engine,
+    *,
+    where: Where | Iterable[str | int] | None = None,
+    keep: str | AnyReduction | Sequence[AnyReduction] = "tensors",
+    check: bool = True,
+    offload: str | None = None,
+    values: bool = False,
+    requests: Callable[[str], bool] | None = None,
+) -> WatchContext[SeenEngine]: ...
+def watch(
+    model: nn.Module | Engine,
+    *,
+    where: Where | Iterable[str | int] | None = None,
+    keep: str | AnyReduction | Sequence[AnyReduction] = "tensors",
+    check: bool = True,
+    offload: str | None = None,
+    values: bool = False,
+    effects: bool = False,
+    requests: Callable[[str], bool] | None = None,
+) -> WatchContext[Seen] | WatchContext[SeenEngine]:
     """See the attention of a model while it runs, exactly, with the kernels that it has.
 
         with regard.watch(model) as seen:
@@ -42,9 +67,16 @@ def watch(
     compares a few rows of A @ V with what the kernel returned. What can't be looked into, such as
     block-sparse attention, is a row of the table with the reason.
 
+    Of a `vllm.LLM` it sees each request, prompt and generated tokens together:
+
+        with regard.watch(llm) as seen:
+            outputs = llm.generate(prompts)
+
+        seen.requests[outputs[0].request_id][5].matrix
+
     Args:
         model: any module, from transformers or not. Only calls that are made while one of its
-            modules runs are seen, and only in this thread.
+            modules runs are seen, and only in this thread. Or a `vllm.LLM`.
         where: which modules to watch: a path or several, such as "model.layers.5.self_attn", with
             wildcards if need be ("*.cross_attn") and with all that is below; the number of a layer
             or several; or a function of a module's path and the module. All by default.
@@ -58,12 +90,14 @@ def watch(
         effects: whether to take the gradients of outputs down, so that after `target.backward()`
             there are `seen[5].effects`, an `EffectMatrix`, and `seen.effects.heads()`. Parameters
             may be frozen; queries, keys, values and outputs are kept.
+        requests: of an engine, which requests to watch: a function of a request's id. All by
+            default.
 
     Raises:
         TypeError: model is no module, keep is neither a word nor reductions, or where is neither a
             path, a number nor a function.
-        ValueError: keep is an unknown word, effects are wanted of what is not kept, or where names
-            no module of the model.
+        ValueError: keep is an unknown word, effects are wanted of what is not kept, where names
+            no module of the model, or an engine works in a way that can't be watched.
         RuntimeError: no attention was seen, and the message lists likely reasons; or effects are
             wanted of a model that is called without gradients.
 
@@ -77,6 +111,22 @@ def watch(
     if isinstance(where, Iterator):
         # The block may be entered again.
         where = list(where)
+    if is_engine(model):
+        if effects:
+            raise ValueError("effects=True needs gradients, and vLLM computes none")
+        return WatchContext(
+            partial(
+                _watching_engine,
+                model,
+                where=where,
+                options=replace(
+                    _options(wanted(where), keep), check=check, offload=offload, values=values
+                ),
+                requests=requests,
+            )
+        )
+    if requests is not None:
+        raise ValueError("requests= is for a vllm.LLM, and model is a module")
     return WatchContext(
         partial(
             _watching,
@@ -93,7 +143,7 @@ def watch(
 
 @contextmanager
 def _watching(
-    model: nn.Module,
+    model: nn.Module | Engine,
     *,
     where: Where | Iterable[str | int] | None,
     keep: str | AnyReduction | Sequence[AnyReduction],
@@ -103,6 +153,7 @@ def _watching(
     effects: bool,
 ) -> Generator[Seen]:
     check_model(model)
+    assert isinstance(model, nn.Module)
     # Most programs that import regard watch nothing, and need not wait for what that takes.
     from regard.watch.module_stack import named_modules
     from regard.watch.watcher import Watcher
@@ -127,6 +178,36 @@ def _watching(
         yield Seen(calls)
     if not calls:
         raise RuntimeError(_NOTHING)
+
+
+@contextmanager
+def _watching_engine(
+    llm: Engine,
+    *,
+    where: Where | Iterable[str | int] | None,
+    options: Options,
+    requests: Callable[[str], bool] | None,
+) -> Generator[SeenEngine]:
+    from regard.vllm.captured import Keeping
+    from regard.vllm.engine import request_name, runner_of
+    from regard.vllm.watcher import EngineWatcher, WhatToWatch
+
+    seen = SeenEngine()
+    what = WhatToWatch(
+        module=options.wanted,
+        name=partial(request_name, llm),
+        request=requests or (lambda name: True),
+        keeping=Keeping(options.check, options.values, options.offload),
+        reductions=options.reductions,
+        finished=seen.requests.add,
+    )
+    watcher = EngineWatcher(runner_of(llm), what)
+    if not watcher.num_layers:
+        raise ValueError(f"where={where!r} names no attention of the engine's model")
+    with watcher:
+        yield seen
+    if not seen.requests:
+        raise RuntimeError("no request was seen: call llm.generate inside the block")
 
 
 def _check_gradients(model: nn.Module, arguments: object) -> None:
