@@ -138,7 +138,7 @@ except SystemExit:
 
 
 def test_help_and_version_do_not_load_torch(run_python: Callable[..., str]) -> None:
-    for option, says in (("--help", "Show where a token looks"), ("--version", "0.")):
+    for option, says in (("--help", "Print the strongest keys"), ("--version", "0.")):
         said = run_python("-c", LOADED.replace("{option}", option))
         assert says in said
         assert said.endswith("loaded:\n")

@@ -150,15 +150,6 @@ def check_weights(
     return Check(gap, tolerance(torch.promote_types(weights.dtype, output.dtype)))
 
 
-def worst(checks: Sequence[Check]) -> Check:
-    """Return the check that says most against a call: one that failed, or was not made."""
-    for wanted in (False, None):
-        for check in checks:
-            if check.passed is wanted:
-                return check
-    return max(checks, key=lambda check: check.gap or 0.0)
-
-
 def _gaps(
     weights: Float[Tensor, "batch heads rows keys"],
     value: Float[Tensor, "batch key_heads keys value_dim"],
