@@ -38,9 +38,7 @@ def check_causal(model: nn.Module, tokens: Int[Tensor, "1 length"]) -> None:
     with torch.no_grad():
         alone, before = (model(tokens[:, :size]).logits[0, 0].float() for size in (1, 2))
     if not torch.allclose(alone, before, rtol=1e-2, atol=1e-2 * float(alone.abs().max())):
-        raise ValueError(
-            f"{type(model).__name__} attends to later tokens: attribute needs a decoder"
-        )
+        raise ValueError(f"{type(model).__name__} attends to later tokens: a decoder is needed")
 
 
 def log_probs(

@@ -19,8 +19,8 @@ class RankedHead:
         layer: the layer.
         head: the number of the head.
         keys: positions of the strongest keys.
-        weights: their weights.
-        strength: the largest weight on an informative word.
+        weights: their weights, or effects.
+        strength: the largest weight on an informative word, or the largest effect by size.
     """
 
     layer: Layer
@@ -31,7 +31,7 @@ class RankedHead:
 
 
 def ranked_heads(
-    layers: Sequence[Layer], token: int, *, head: int | None, top: int
+    layers: Sequence[Layer], token: int, *, head: int | None, top: int, effects: bool = False
 ) -> list[RankedHead]:
     """Return the strongest keys of a token in each head, by `RankedHead.strength`.
 
@@ -40,13 +40,19 @@ def ranked_heads(
         token: position of the query token.
         head: return only this head.
         top: number of keys per head.
+        effects: rank by effects, not by weights.
     """
     found: list[RankedHead] = []
     for layer in layers:
-        rows = one_sequence(layer.call)[:, token].float().cpu()
-        words = informative(layer, torch.tensor([token]))
-        strengths = rows.masked_fill(~words, 0.0).amax(dim=-1).tolist()
-        weights, keys = (x.tolist() for x in rows.topk(min(top, rows.shape[-1]), dim=-1))
+        if effects:
+            rows = layer.call.effects[0][:, token].float().cpu()
+            strengths = rows.abs().amax(dim=-1).tolist()
+        else:
+            rows = one_sequence(layer.call)[:, token].float().cpu()
+            words = informative(layer, torch.tensor([token]))
+            strengths = rows.masked_fill(~words, 0.0).amax(dim=-1).tolist()
+        strongest = rows.abs().topk(min(top, rows.shape[-1]), dim=-1).indices
+        keys, weights = strongest.tolist(), rows.gather(-1, strongest).tolist()
         found += [
             RankedHead(layer, number, keys[number], weights[number], strengths[number])
             for number in (range(len(rows)) if head is None else [head])

@@ -13,8 +13,11 @@ from regard.cli.choosing import Chosen, asked_token, chosen_token
 from regard.cli.console import one_line_errors, out, print_json, tell
 from regard.cli.head_ranking import RankedHead, ranked_heads
 from regard.cli.loading import Loaded
+from regard.cli.next_token import NextToken, next_token
 from regard.cli.options import (
+    AgainstOption,
     DeviceOption,
+    EffectOfOption,
     HeadOption,
     JsonOption,
     LayerOption,
@@ -51,6 +54,8 @@ def look(
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of heads, and of keys per head.")] = 8,
     target: TargetOption = None,
+    effect_of: EffectOfOption = None,
+    against: AgainstOption = None,
     save_to: SaveOption = None,
     opened: Annotated[
         bool, typer.Option("--open", help="Open the saved file in the browser.")
@@ -73,7 +78,10 @@ def look(
         regard look "An apple a day" -m ./smollm2 --layer 18 --head 6 --save head.svg
 
         regard look cat.png -m ./vit --save where.png
+
+        regard look "The capital of France is" -m ./smollm2 --effect-of " Paris" --against " Rome"
     """
+    effect = next_token(effect_of, against, save_to)
     if save_to is not None:
         check_ending(save_to, (".html", *FIGURES))
     elif opened:
@@ -87,6 +95,7 @@ def look(
         model,
         target=target,
         layer=layer,
+        effect=effect,
         device=device,
         allow_pickle=allow_pickle,
         allow_remote_code=allow_remote_code,
@@ -102,12 +111,16 @@ def look(
         if opened:
             webbrowser.open(path.resolve().as_uri())
         return
-    chosen = chosen_token(layers, token, head=head)
-    heads = ranked_heads(layers, chosen.number, head=head, top=top)
-    if as_json:
-        print_json(_as_data(found, heads, chosen))
+    if effect is None:
+        chosen = chosen_token(layers, token, head=head)
     else:
-        _print(found, loaded, heads, chosen, top)
+        # Effects are those on what the last token predicts.
+        chosen = asked_token(token or "@-1", readable(found.tokens))
+    heads = ranked_heads(layers, chosen.number, head=head, top=top, effects=effect is not None)
+    if as_json:
+        print_json(_as_data(found, heads, chosen, effect))
+    else:
+        _print(found, loaded, heads, chosen, top, effect)
 
 
 def _check_page(head: int | None, token: str | None) -> None:
@@ -142,12 +155,17 @@ def _print(
     heads: list[RankedHead],
     chosen: Chosen,
     top: int,
+    effect: NextToken | None,
 ) -> None:
     console, token = out(), chosen.number
     console.print(_in_context(found.tokens, token))
     shown = label(readable(found.tokens)[token])
     place = f"(token {token} of {len(found.tokens)})"
-    console.print(f"Where “{shown}” looks in {loaded.name} {place}", markup=False)
+    if effect is None:
+        console.print(f"Where “{shown}” looks in {loaded.name} {place}", markup=False)
+    else:
+        console.print(f"{loaded.name}: {effect} is {found.logit:+.3f}", markup=False)
+        console.print(f"Effects on it of the looks of “{shown}” {place}", markup=False)
     if chosen.why:
         console.print(f"Token {token}: {chosen.why}", style="dim", markup=False)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -156,29 +174,34 @@ def _print(
     if cross:
         table.add_column("", no_wrap=True)
     table.add_column("looks at", overflow="fold")
+    largest = 1.0 if effect is None else max((one.strength for one in heads), default=0.0)
     for one in heads[:top]:
         call = one.layer.call
         names = [f"{layer_number(call)}.{one.head}"]
         names += ["source" if call.kind == "cross" else "itself"] if cross else []
-        table.add_row(*names, _keys(one, wide=len(heads) == 1))
+        table.add_row(*names, _keys(one, largest, effect is not None, wide=len(heads) == 1))
     console.print(table)
     if len(heads) > top:
         console.print(f"[dim]{len(heads) - top} other heads: --top {len(heads)}[/dim]")
 
 
-def _keys(one: RankedHead, *, wide: bool) -> Text:
+def _keys(one: RankedHead, largest: float, signed: bool, *, wide: bool) -> Text:
+    """Return the strongest keys of a head, with weights or effects up to the largest by size."""
     text, pieces = Text(), one.layer.keys.pieces
     for key, weight in zip(one.keys, one.weights, strict=True):
-        if weight < 0.005 and not wide:
+        size = abs(weight) / largest if largest else 0.0
+        if size < 0.005 and not wide:
             continue
-        style = "bold" if weight >= 0.2 else "" if weight >= 0.05 else "dim"
+        style = "bold" if size >= 0.2 else "" if size >= 0.05 else "dim"
         if wide:
+            number = f"{weight:+.3f}" if signed else in_figures(weight)
             text.append(f"{label(pieces[key]):<16}", style)
-            text.append(f"{key:>6}  {in_figures(weight):>6}  {bar(weight, 24)}\n")
+            text.append(f"{key:>6}  {number:>6}  {bar(size, 24)}\n")
         else:
+            number = f"{weight:+.3f}" if signed else f"{weight:.2f}"
             text.append(label(pieces[key]), style)
             text.append(f"@{key} ", "dim")
-            text.append(f"{weight:.2f}   ", "cyan" if weight >= 0.05 else "dim")
+            text.append(f"{number}   ", "cyan" if size >= 0.05 else "dim")
     text.rstrip()
     return text
 
@@ -195,7 +218,10 @@ def _in_context(tokens: list[str], token: int) -> Text:
     return text
 
 
-def _as_data(found: Run, heads: list[RankedHead], chosen: Chosen) -> dict[str, Any]:
+def _as_data(
+    found: Run, heads: list[RankedHead], chosen: Chosen, effect: NextToken | None
+) -> dict[str, Any]:
+    name = "weight" if effect is None else "effect"
     pieces = readable(found.tokens)
     listed: list[dict[str, Any]] = []
     for one in heads:
@@ -208,12 +234,13 @@ def _as_data(found: Run, heads: list[RankedHead], chosen: Chosen) -> dict[str, A
                 "looks": call.kind,
                 "strength": one.strength,
                 "keys": [
-                    {"token": keys[key], "position": key, "weight": weight}
+                    {"token": keys[key], "position": key, name: weight}
                     for key, weight in zip(one.keys, one.weights, strict=True)
                 ],
             }
         )
     return {
+        **({} if effect is None else {"target": str(effect), "logit": found.logit}),
         "token": pieces[chosen.number],
         "position": chosen.number,
         "chosen": chosen.why,

@@ -20,6 +20,20 @@ TargetOption = Annotated[
     str | None,
     typer.Option(help="Target text of an encoder–decoder; by default the model generates it."),
 ]
+EffectOfOption = Annotated[
+    str | None,
+    typer.Option(
+        "--effect-of",
+        metavar="TOKEN",
+        help='Effects on the logit of a next token, such as " Paris", instead of weights.',
+    ),
+]
+AgainstOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TOKEN", help="With --effect-of: effects on the difference to this token's logit."
+    ),
+]
 DeviceOption = Annotated[str, typer.Option(help="Device of the model: cpu, cuda, mps.")]
 SaveOption = Annotated[
     Path | None,

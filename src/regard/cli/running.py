@@ -1,7 +1,7 @@
 """Run a model over a text or an image, and watch its attention."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from regard.calls.call import layer_in
 from regard.calls.texts import Layer, layers_of, texts_of
 from regard.cli.console import doing
 from regard.cli.loading import Loaded, load
+from regard.cli.next_token import NextToken
 from regard.cli.reading import read_input
 from regard.watch import Seen, watch
 
@@ -32,6 +33,7 @@ class Run:
         image: the preprocessed image, if any.
         patches: rows and columns of patches.
         offsets: start and end of each token in the text, for fast tokenizers.
+        logit: the target of effects, if they were wanted.
     """
 
     seen: Seen
@@ -40,6 +42,7 @@ class Run:
     image: Any = None
     patches: tuple[int, int] | None = None
     offsets: list[tuple[int, int]] | None = None
+    logit: float | None = None
 
     def layers_of(self, calls: Sequence[AttentionCall]) -> list[Layer]:
         """Return calls with their query and key tokens."""
@@ -59,6 +62,7 @@ def watched(
     layer: int | None = None,
     values: bool = False,
     tokens: int | None = None,
+    effect: NextToken | None = None,
     device: str = "cpu",
     allow_pickle: bool = False,
     allow_remote_code: bool = False,
@@ -75,10 +79,16 @@ def watched(
         raise ValueError("the text is empty")
     with doing(f"loading {model}"):
         loaded = load(
-            model, device=device, allow_pickle=allow_pickle, allow_remote_code=allow_remote_code
+            model,
+            device=device,
+            generates=effect is not None,
+            allow_pickle=allow_pickle,
+            allow_remote_code=allow_remote_code,
         )
     with doing(f"running {loaded.name}"):
-        found = run(loaded, given, target=target, layer=layer, values=values, tokens=tokens)
+        found = run(
+            loaded, given, target=target, layer=layer, values=values, tokens=tokens, effect=effect
+        )
     found.seen.verify()
     return loaded, given, found
 
@@ -91,6 +101,7 @@ def run(
     layer: int | None = None,
     values: bool = False,
     tokens: int | None = None,
+    effect: NextToken | None = None,
 ) -> Run:
     """Run a model over a text or an image, and watch it.
 
@@ -101,6 +112,7 @@ def run(
         layer: watch only this layer.
         values: whether to keep values.
         tokens: number of tokens to take from the start of the text; by default all.
+        effect: the target of effects, if they are wanted; the model must be a decoder.
 
     Raises:
         ValueError: the model does not take this kind of input, the text is empty or too long, or
@@ -116,6 +128,12 @@ def run(
     inputs, run_of = _prepared(loaded, text, target, tokens)
     _check_layer(loaded, layer)
     try:
+        if effect is not None:
+            target_of = effect.prepared(loaded, inputs)
+            with torch.enable_grad(), watch(loaded.model, where=layer, effects=True) as seen:
+                logit = target_of()
+                logit.backward()
+            return replace(run_of(seen), logit=logit.item())
         with torch.no_grad(), watch(loaded.model, where=layer, values=values) as seen:
             loaded.model(**inputs)
     except IndexError as error:

@@ -1,0 +1,84 @@
+"""`regard look` and `regard heads` with `--effect-of`, against gradients of eager attention."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import regard
+from regard.cli.app import app
+from tests.attribution.models import decoder, tokenizer
+
+TEXT = "The sea was calm . Harriet bought a"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("models") / "decoder"
+    decoder().save_pretrained(found)
+    tokenizer().save_pretrained(found)
+    return found
+
+
+def run(command: str, *words: object) -> str:
+    ran = CliRunner().invoke(app, [command, TEXT, *map(str, words)])
+    assert ran.exit_code == 0, ran.output
+    return ran.stdout
+
+
+def difference(model: Any) -> torch.Tensor:
+    prepare: Any = tokenizer()
+    violin, sea = prepare("violin sea", add_special_tokens=False)["input_ids"]
+    logits = model(torch.tensor([prepare(TEXT)["input_ids"]])).logits[0, -1]
+    return logits[violin] - logits[sea]
+
+
+def test_effects_of_a_token_are_gradients_with_respect_to_its_scores(folder: Path) -> None:
+    given = ("-m", folder, "--effect-of", "violin", "--against", "sea")
+    found = json.loads(run("look", *given, "--json", "--top", 99))
+    model = decoder().float()
+    with regard.watch(model, effects=True) as seen:
+        target = difference(model)
+        target.backward()
+    assert found["position"] == len(found["tokens"]) - 1
+    assert found["target"] == "the logit of “violin” minus that of “sea”"
+    assert found["logit"] == pytest.approx(target.item(), abs=1e-5)
+    for one in found["heads"]:
+        row = seen[one["layer"]].effects[0, one["head"], -1]
+        listed = {key["position"]: key["effect"] for key in one["keys"]}
+        assert [listed[place] for place in range(len(row))] == pytest.approx(row.tolist(), abs=1e-5)
+        assert one["strength"] == pytest.approx(row.abs().max().item(), abs=1e-5)
+    strengths = [one["strength"] for one in found["heads"]]
+    assert strengths == sorted(strengths, reverse=True)
+    printed = run("look", "-m", folder, "--effect-of", "violin", "--top", 1)
+    assert "the logit of “violin” is" in printed
+
+
+def test_heads_are_sorted_by_effect(folder: Path) -> None:
+    given = ("-m", folder, "--effect-of", "violin", "--against", "sea")
+    found = json.loads(run("heads", *given, "--json"))
+    expected = regard.effects.heads(model := decoder().float(), lambda: difference(model))
+    for one in found:
+        assert one["effect"] == pytest.approx(
+            expected.effects[one["layer"], one["head"]].item(), abs=1e-4
+        )
+    effects = [one["effect"] for one in found]
+    assert effects == sorted(effects, reverse=True)
+    assert "by its gradient" in run("heads", *given)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--effect-of", "violin sea"], "must be one token each"),
+        (["--against", "sea"], "--against needs --effect-of"),
+        (["--effect-of", "sea", "--save", "page.html"], "can't be combined"),
+    ],
+)
+def test_what_can_not_be_is_refused(folder: Path, words: list[str], said: str) -> None:
+    ran = CliRunner().invoke(app, ["look", TEXT, "-m", str(folder), *words])
+    assert ran.exit_code == 1
+    assert said in " ".join(ran.output.split())
