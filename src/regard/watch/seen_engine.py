@@ -45,7 +45,7 @@ class SeenRequests(Mapping[str, Seen]):
         return len(self._requests)
 
     def __repr__(self) -> str:
-        lines = [f"{len(self)} requests"]
+        lines = [f"{len(self):,} request{'' if len(self) == 1 else 's'}"]
         for name, seen in list(self.items())[: table.MOST]:
             first = seen[0]
             wrong = sum(table.failed(call) for call in seen)
