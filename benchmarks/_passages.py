@@ -42,7 +42,7 @@ class Kind:
 KINDS = (
     Kind("1,000 tokens", 32, (75, 170), 40),
     Kind("4,000 tokens", 64, (190, 330), 10),
-    Kind("8,192 tokens", 256, (80, 170), 1),
+    Kind("8,192 tokens", 256, (85, 178), 1),
 )
 
 
