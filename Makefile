@@ -34,9 +34,10 @@ imports:
 # What installing the package does too.
 web:
 	@cd web && npm ci --no-audit --no-fund && npm run build
-	@mkdir -p src/regard/views/page/assets src/regard/server/assets src/regard/atlas/assets
+	@mkdir -p src/regard/views/page/assets src/regard/server/assets src/regard/atlas/assets src/regard/attribution/assets
 	@cp web/dist/page.js web/dist/page.css src/regard/views/page/assets/
 	@cp web/dist/atlas.js web/dist/atlas.css src/regard/atlas/assets/
+	@cp web/dist/attribution.js web/dist/attribution.css src/regard/attribution/assets/
 	@cp web/dist/map.js web/dist/map.css web/dist/engine.js src/regard/server/assets/
 	@cp web/dist/map.js.gz web/dist/map.css.gz web/dist/engine.js.gz src/regard/server/assets/
 	@cp web/dist/map.html src/regard/server/assets/index.html

@@ -13,6 +13,8 @@ PLACES = {
     "page.css": PACKAGE / "views" / "page" / "assets" / "page.css",
     "atlas.js": PACKAGE / "atlas" / "assets" / "atlas.js",
     "atlas.css": PACKAGE / "atlas" / "assets" / "atlas.css",
+    "attribution.js": PACKAGE / "attribution" / "assets" / "attribution.js",
+    "attribution.css": PACKAGE / "attribution" / "assets" / "attribution.css",
     "map.js": PACKAGE / "server" / "assets" / "map.js",
     "map.js.gz": PACKAGE / "server" / "assets" / "map.js.gz",
     "map.css": PACKAGE / "server" / "assets" / "map.css",

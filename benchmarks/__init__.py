@@ -8,6 +8,7 @@ BENCHMARKS: dict[str, str | None] = {
     "memory": "docs/images/memory.svg",
     "watch": None,
     "effects": None,
+    "attribute": None,
     "page": None,
     "map": None,
     "atlas": None,

@@ -147,7 +147,7 @@ def run_parts(
         parts: by name, what measures.
         measured_with: the versions of what is measured; of Python and torch by default.
     """
-    parser = _parser(about)
+    parser = parser_of(about)
     parser.add_argument(
         "--only",
         nargs="+",
@@ -169,14 +169,15 @@ def asked(about: str) -> argparse.Namespace:
     Args:
         about: what the benchmark is about; its first line is shown by --help.
     """
-    parser = _parser(about)
+    parser = parser_of(about)
     parser.add_argument("--figure", type=Path, help="draw the curves into this file")
     arguments = parser.parse_args()
     introduce(machine(), versions(), as_json=arguments.json)
     return arguments
 
 
-def _parser(about: str) -> argparse.ArgumentParser:
+def parser_of(about: str) -> argparse.ArgumentParser:
+    """Return a parser with what all benchmarks take."""
     parser = argparse.ArgumentParser(description=about.split("\n")[0])
     explanation = "print lines of JSON: one on machine and versions, then one a figure"
     parser.add_argument("--json", action="store_true", help=explanation)

@@ -54,3 +54,9 @@ BERTVIZ = Peer("bertviz", "1.4.1")
 
 TRANSFORMER_LENS = Peer("transformer-lens", "4.3.0")
 """It brings some twenty packages, of which ours need none."""
+
+CONTEXT_CITE = Peer("context-cite", "0.0.4")
+"""With it come spacy, nltk and datasets."""
+
+CAPTUM = Peer("captum", "0.9.0")
+"""It wants matplotlib, and NumPy below 3."""

@@ -16,8 +16,10 @@ from benchmarks import BENCHMARKS, _pages, _results
 from benchmarks import __main__ as command
 from benchmarks._measure import Figure, interleaved
 from benchmarks._pages import written
+from benchmarks._passages import KINDS, planted
 from benchmarks._results import Result, by_name
 from benchmarks._tables import TABLES, Table, filled, names_in, spoken
+from benchmarks.attribute import figures, quality_figures
 
 ROOT = Path(__file__).parents[1]
 PLACE = "before\n<!-- benchmarks:{} -->\n\nas it was\n\n<!-- end -->\nafter\n"
@@ -339,3 +341,52 @@ def test_attend_over_a_million_positions() -> None:
     # The inputs alone are 0.8 GB, and the output 0.27 GB: a process that held less saw nothing.
     assert 0.2 < memory["value"] < 4
     assert memory["reached"] is True
+
+
+class TestAttribute:
+    def row(self, effects: list[float], **others: Any) -> dict[str, Any]:
+        truth = [0.1, 2.0, 0.5, -0.1]
+        drops = {"effects": [1.8, 2.0, 2.0], "leave-one-out": [2.0, 2.5, 2.5]}
+        ways = ("effects", "attention", "gradient × input", "leave-one-out")
+        return {
+            "planted": 1,
+            "truth": truth,
+            "scores": {"effects": effects},
+            "drops": drops,
+            "seconds": dict.fromkeys(ways, 5.0),
+            **others,
+        }
+
+    def test_quality_is_counted_where_leaving_out_finds_the_fact(self) -> None:
+        rows = [
+            self.row([0.0, 3.0, 1.0, -1.0]),
+            self.row([3.0, 0.0, -1.0, 1.0]),
+            self.row([3.0, 0.0, 0.0, 0.0], truth=[9.0, 2.0, 1.0, 0.5]),
+        ]
+        found = {figure.name: figure for figure in quality_figures("short", rows)}
+        first = found["short, effects: fact first"]
+        assert (first.value, first.reached) == (0.5, False)
+        assert first.note == "3 prompts; leave-one-out has the fact first in 2"
+        assert found["short, top 1 of effects, loss over best"].value == pytest.approx(0.9)
+        assert found["short, top 3 of effects, loss over best"].value == pytest.approx(0.8)
+        assert found["short, effects: cost in forward passes"].value == pytest.approx(5.0)
+
+    def test_rows_are_kept_and_read_by_part_kind_and_number(self, tmp_path: Path) -> None:
+        path = tmp_path / "rows.jsonl"
+        rows = [
+            {"part": "quality", "kind": KINDS[0].name, "number": number} | self.row([0, 3, 1, -1])
+            for number in range(3)
+        ]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        (first, *_) = figures("quality", KINDS[:2], path, 2)
+        assert first.note.startswith("2 prompts;")
+        assert list(figures("datamodel", KINDS[:2], path, 2)) == []
+
+    @pytest.mark.slow
+    def test_each_passage_is_once_in_its_prompt(self) -> None:
+        for kind in KINDS:
+            made = planted(kind, 0)
+            assert made == planted(kind, 0)
+            assert len(made.passages) == kind.passages
+            assert all(made.text.count(passage) == 1 for passage in made.passages)
+            assert made.answer.strip() in made.passages[made.planted]

@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 
 const PAGE_LIMIT = 60_000;
 const ATLAS_LIMIT = 60_000;
+const ATTRIBUTION_LIMIT = 60_000;
 const MAP_LIMIT = 150_000;
 const ENGINE_LIMIT = 3_000_000;
 
@@ -13,6 +14,8 @@ const script = read("page.js");
 const style = read("page.css");
 const atlasScript = read("atlas.js");
 const atlasStyle = read("atlas.css");
+const attributionScript = read("attribution.js");
+const attributionStyle = read("attribution.css");
 const mapScript = read("map.js");
 const mapStyle = read("map.css");
 const mapPage = read("map.html");
@@ -31,6 +34,7 @@ const inHtml = (name, script, style) => [
 const faults = [
   ...inHtml("page", script, style),
   ...inHtml("atlas", atlasScript, atlasStyle),
+  ...inHtml("attribution", attributionScript, attributionStyle),
   [/@import|url\((?!["']?data:)/, mapStyle, "map.css loads something"],
   [/https?:|\/\//, mapPage, "map.html names an address"],
 ]
@@ -48,6 +52,13 @@ const atlasSize = size(atlasScript, atlasStyle);
 if (atlasSize > ATLAS_LIMIT) {
   faults.push(`atlas.js and atlas.css have ${atlasSize} bytes together, more than ${ATLAS_LIMIT}`);
 }
+const attributionSize = size(attributionScript, attributionStyle);
+if (attributionSize > ATTRIBUTION_LIMIT) {
+  faults.push(
+    `attribution.js and attribution.css have ${attributionSize} bytes together, ` +
+      `more than ${ATTRIBUTION_LIMIT}`,
+  );
+}
 const mapSize = size(mapScript, mapStyle, mapPage);
 if (mapSize > MAP_LIMIT) {
   faults.push(`the map has ${mapSize} bytes without its engine, more than ${MAP_LIMIT}`);
@@ -61,6 +72,7 @@ for (const fault of faults) {
 }
 console.log(
   `page.js and page.css: ${pageSize} bytes; atlas.js and atlas.css: ${atlasSize} bytes; ` +
+    `attribution.js and attribution.css: ${attributionSize} bytes; ` +
     `the map: ${mapSize} bytes, and ${engineSize} of its engine`,
 );
 process.exitCode = faults.length > 0 ? 1 : 0;

@@ -104,12 +104,51 @@ def test_the_tokens_of_an_answer_add_up_to_it() -> None:
     torch.testing.assert_close(hidden.by_token.sum(dim=0), hidden.scores)  # pyright: ignore[reportOptionalMemberAccess]
 
 
+def test_looks_are_gradients_of_single_heads() -> None:
+    size = tokens().shape[1]
+    masks: list[Tensor] = []
+
+    def masked(module: Any, args: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        masks.append(causal_mask().expand(1, 4, size, size).clone().requires_grad_())
+        return args, options | {"attention_mask": masks[-1]}
+
+    model = decoder()
+    for layer in model.model.layers:
+        layer.self_attn.register_forward_pre_hook(masked, with_kwargs=True)
+    found = model(tokens()).logits[0].log_softmax(dim=-1)[:-1].gather(1, tokens()[0, 1:, None])
+    found[-4:].sum().backward()
+    # Transformers normalises in float32, whose rounding depends on how masks are applied.
+    close = {"rtol": 1e-4, "atol": 1e-6}
+    for result in (run(), run(each_token=True)):
+        assert result.looks is not None
+        assert result.by_head is not None
+        for number, (span, heads) in enumerate(zip(LINES, result.looks, strict=True)):
+            order = result.by_head[:, :, number].flatten().abs().argsort(descending=True)
+            assert [4 * one.layer + one.head for one in heads] == order[:8].tolist()
+            for one in heads:
+                grad = masks[one.layer].grad
+                assert grad is not None
+                effects = grad[0, one.head, span.stop :, span.start : span.stop]
+                torch.testing.assert_close(one.by_key, effects.sum(dim=0), **close)
+                by_query = effects.sum(dim=1)
+                found_at = [query - span.stop for query in one.queries]
+                torch.testing.assert_close(one.by_query, by_query[found_at], **close)
+                largest = by_query.abs().sort(descending=True).values[:8]
+                torch.testing.assert_close(one.by_query.abs(), largest, **close)
+                whole = result.by_head[one.layer, one.head, number]
+                torch.testing.assert_close(one.by_key.sum(), whole.to(one.by_key.dtype))
+
+
 def test_checkpointing_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = run().scores
+    plain = run()
     monkeypatch.setattr(scoring, "_CHECKPOINTED", 0)
     model = decoder()
     found = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
-    torch.testing.assert_close(found.scores, expected)
+    torch.testing.assert_close(found.scores, plain.scores)
+    assert found.checkpointed
+    assert "layers were computed again" in found.table()
+    assert not plain.checkpointed
+    assert "computed again" not in plain.table()
     assert not model.is_gradient_checkpointing
     assert not any(module.training for module in model.modules())
     assert all(parameter.requires_grad for parameter in model.parameters())

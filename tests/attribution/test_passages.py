@@ -66,6 +66,11 @@ def test_passages_of_messages_are_found_in_what_the_template_makes_of_them() -> 
         assert words == passage.text.split()
 
 
+def test_pieces_join_to_the_text() -> None:
+    found = prompt_of(tokenizer(), "Harriet bought  a\nviolin .", "lines")
+    assert found.pieces == ["Harriet", " bought", "  a", "\nviolin", " ."]
+
+
 def test_messages_without_text_are_refused() -> None:
     with pytest.raises(TypeError, match="a message must have a role and a text as content"):
         prompt_of(tokenizer(), [{"role": "user"}], "lines")

@@ -1,6 +1,7 @@
 """`regard attribute`."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,27 @@ def test_passages_are_ranked(folder: Path, tmp_path: Path) -> None:
         assert f"{one['score']:+.3f}" in line
         assert one["text"] in line
     assert "1 other passages: --top 3" in lines[-1]
+
+
+def test_a_page_is_saved(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "used.html"
+    given = (PROMPT, "-m", folder, "--answer", "a violin", "--passages", "lines", "--verify", 1)
+    found = json.loads(run(*given, "--each-token", "--save", path, "--json"))
+    page = path.read_text("utf-8")
+    element = r'<script type="application/json" id="regard-attribution">(.*?)</script>'
+    facts = json.loads(re.findall(element, page)[0])
+    assert facts["about"] == "decoder · 3 passages · 15 tokens"
+    for name, values in (("score", facts["scores"]), ("exact", facts["exact"])):
+        expected = [one[name] for one in found["passages"]]
+        assert values == [value and pytest.approx(value, rel=1e-8) for value in expected]
+    assert len(facts["by_token"]) == 2
+
+
+def test_a_page_needs_an_ending_and_a_folder(folder: Path, tmp_path: Path) -> None:
+    for path, words in ((tmp_path / "used.png", ".html"), (tmp_path / "a" / "b.html", "make")):
+        ran = CliRunner().invoke(app, ["attribute", PROMPT, "-m", str(folder), "-s", str(path)])
+        assert ran.exit_code == 1
+        assert words in ran.stderr
 
 
 def test_a_model_that_is_no_decoder_is_refused(folder: Path) -> None:

@@ -66,6 +66,8 @@ SURFACE = {
         "--device",
         "--allow-pickle",
         "--allow-remote-code",
+        "--save",
+        "--each-token",
     },
     "record": {
         "text",

@@ -75,22 +75,25 @@ def attribute(
         chosen = [[spans[number] for number in numbers] for numbers in sets]
         return by_leaving_out(model, tokens, len(reply), chosen, progress=progress)
 
-    by_head = by_token = None
+    by_head = by_token = looks = None
+    checkpointed = False
     if how == "leave-one-out":
         lost, each = hide([[number] for number in range(len(spans))])
         by_token, scores = lost.T, lost.sum(dim=1)
     else:
         if how == "effects":
-            by_target, each = by_effects(
+            effects = by_effects(
                 model, tokens, len(reply), spans, each_token=each_token, progress=progress
             )
-            by_head = by_target.sum(dim=0)
-            by_token = by_target.sum(dim=(1, 2)) if each_token else None
+            each, looks, checkpointed = effects.log_probs, effects.looks, effects.checkpointed
+            by_head = effects.by_target.sum(dim=0)
+            by_token = effects.by_target.sum(dim=(1, 2)) if each_token else None
         else:
             by_head, each = by_attention(model, tokens, len(reply), spans)
         scores = by_head.sum(dim=(0, 1))
     return Attribution(
         prompt=given.text,
+        prompt_tokens=given.pieces,
         answer=tokenizer.decode(reply),
         answer_tokens=tokenizer.convert_ids_to_tokens(reply),
         passages=given.passages,
@@ -99,5 +102,7 @@ def attribute(
         log_prob=float(each.sum()),
         by_head=by_head,
         by_token=by_token,
+        looks=looks,
+        checkpointed=checkpointed,
         _hide=hide,
     )

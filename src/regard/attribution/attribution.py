@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
 from textwrap import shorten
 from typing import Literal
 
@@ -9,11 +11,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attribution.hidden import HiddenPassages
+from regard.attribution.looks import HeadLooks
+from regard.attribution.page import page_of
 from regard.attribution.passages import Passage
 from regard.effects.verify import strongest_and_others
 from regard.views.numbers import bar
+from regard.views.page import Page
 
 How = Literal["effects", "attention", "leave-one-out"]
+
+CHECKPOINTED = "(activations did not fit in 2 GiB: layers were computed again in the backward pass)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +29,7 @@ class Attribution:
 
     Attributes:
         prompt: the prompt; of a conversation, what the chat template made of it.
+        prompt_tokens: the prompt, token by token.
         answer: the answer.
         answer_tokens: the answer, token by token.
         passages: the passages, in the order of the prompt.
@@ -32,9 +40,13 @@ class Attribution:
         log_prob: the log-probability of the answer.
         by_head: the same by layer and head, whose sum the scores are; None without heads.
         by_token: the same for each token of the answer; None if that was not asked for.
+        looks: by effects, how the strongest heads of each passage look at it, the strongest first.
+        checkpointed: whether layers were computed again in the backward pass, because activations
+            would have taken more than 2 GiB.
     """
 
     prompt: str
+    prompt_tokens: list[str]
     answer: str
     answer_tokens: list[str]
     passages: list[Passage]
@@ -43,6 +55,8 @@ class Attribution:
     log_prob: float
     by_head: Float[Tensor, "layers heads passages"] | None
     by_token: Float[Tensor, "answer passages"] | None
+    looks: list[list[HeadLooks]] | None
+    checkpointed: bool
     _hide: Callable[[Sequence[Sequence[int]]], tuple[Tensor, Tensor]] = field(repr=False)
 
     def top(self, count: int = 5) -> list[tuple[Passage, float]]:
@@ -66,12 +80,37 @@ class Attribution:
         lost, _ = self._hide([[number] for number in chosen])
         return HiddenPassages(chosen, self.scores[chosen], lost.sum(dim=1), self.how)
 
+    def page(
+        self, *, title: str = "", about: str = "", checked: HiddenPassages | None = None
+    ) -> Page:
+        """Make a page of the prompt, shaded by scores, and of the heads that look at each passage.
+
+        Args:
+            title: its title; the question is what the answer used by default.
+            about: a line below the title, such as the name of the model.
+            checked: what `verify` found, to be shown beside the scores.
+        """
+        return page_of(self, title=title, about=about, checked=checked)
+
+    def save(
+        self,
+        path: str | PathLike[str],
+        *,
+        title: str = "",
+        about: str = "",
+        checked: HiddenPassages | None = None,
+    ) -> Path:
+        """Write the page to a file, with the arguments of `page`; return its path."""
+        return self.page(title=title, about=about, checked=checked).save(path)
+
     def table(self, count: int | None = None) -> str:
         """Return the passages as lines of text, the largest score first."""
         largest = max(float(self.scores.abs().max()), 1e-12)
         lines = [
             f"answer: {self.answer.strip()}  (log-probability {self.log_prob:.2f}; by {self.how})"
         ]
+        if self.checkpointed:
+            lines.append(CHECKPOINTED)
         for passage, score in self.top(len(self.passages) if count is None else count):
             text = shorten(passage.text, width=72, placeholder=" …")
             lines.append(f"{score:+8.3f}  {bar(abs(score) / largest):<10}  {text}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from regard.attribution.passages import Passage, Passages, spans_of, with_tokens
@@ -25,6 +26,14 @@ class Prompt:
     ids: list[int]
     offsets: list[tuple[int, int]]
     passages: list[Passage]
+
+    @property
+    def pieces(self) -> list[str]:
+        """The text, token by token; what is in no token is at the beginning of the next."""
+        ends = [0]
+        for _, stop in self.offsets:
+            ends.append(max(ends[-1], stop))
+        return [self.text[start:stop] for start, stop in pairwise(ends)]
 
 
 def prompt_of(tokenizer: Any, prompt: str | Messages, passages: Passages) -> Prompt:

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -11,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attribution.answer import log_probs
+from regard.attribution.looks import HeadLooks, strongest_looks
 from regard.calls.call import AttentionCall
 from regard.effects import knock_out
 from regard.matrix import Between
@@ -25,6 +27,23 @@ _ACTIVATIONS = 24
 """So many numbers of the hidden size a layer keeps for its backward pass, for each token."""
 
 
+@dataclass(frozen=True, eq=False)
+class PassageEffects:
+    """The effects of passages on the log-probability of an answer.
+
+    Attributes:
+        by_target: of each passage, through each head, on each target.
+        log_probs: the log-probability of each token of the answer.
+        looks: how the strongest heads of each passage look at it.
+        checkpointed: whether layers were computed again in the backward pass.
+    """
+
+    by_target: Float[Tensor, "targets layers heads passages"]
+    log_probs: Float[Tensor, "answer"]
+    looks: list[list[HeadLooks]]
+    checkpointed: bool
+
+
 def by_effects(
     model: nn.Module,
     tokens: Int[Tensor, "1 length"],
@@ -33,10 +52,8 @@ def by_effects(
     *,
     each_token: bool,
     progress: bool | None,
-) -> tuple[Float[Tensor, "targets layers heads passages"], Float[Tensor, "answer"]]:
+) -> PassageEffects:
     """Return the effect of each passage, through each head, on the log-probability of the answer.
-
-    That of each token of the answer is returned too.
 
     The effect of a passage is that of all looks at it from outside. For the answer as a whole it
     takes one forward and one backward pass; for each of its tokens, one more backward pass.
@@ -53,20 +70,26 @@ def by_effects(
     found: list[Tensor] = []
     with (
         _frozen(model),
-        _checkpointing(model, tokens),
+        _checkpointing(model, tokens) as checkpointed,
         torch.enable_grad(),
         watch(model, effects=True) as seen,
     ):
         each = log_probs(model, tokens, num_answer)
         targets = list(each) if each_token else [each.sum()]
+        whole: list[Tensor | None] = [None] * len(seen)
         bar = progressing(targets, "tokens of the answer", len(targets), progress)
         for number, target in enumerate(bar):
             for call in seen:
                 call.checked_gradient.total = None
             target.backward(retain_graph=number + 1 < len(targets))
             found.append(_by_layer([_outside(call, between) for call in seen]))
+            whole = [_added(sum_, call) for sum_, call in zip(whole, seen, strict=True)]
     seen.verify()
-    return torch.stack(found), each.detach()
+    for call, gradient in zip(seen, whole, strict=True):
+        call.checked_gradient.total = gradient
+    by_target = torch.stack(found)
+    looks = strongest_looks(list(seen), by_target.sum(dim=0), passages)
+    return PassageEffects(by_target, each.detach(), looks, checkpointed)
 
 
 def by_attention(
@@ -152,6 +175,12 @@ def _outside(call: AttentionCall, between: Between) -> Float[Tensor, "heads pass
     return effects.sum(dim=1) - effects[:, :-1].diagonal(dim1=1, dim2=2)
 
 
+def _added(gradient: Tensor | None, call: AttentionCall) -> Tensor | None:
+    """Return a gradient with that which has come to a call since."""
+    new = call.checked_gradient.total
+    return new if gradient is None or new is None else gradient + new
+
+
 @contextmanager
 def _frozen(model: nn.Module) -> Generator[None]:
     """Keep gradients of parameters from being computed."""
@@ -166,25 +195,25 @@ def _frozen(model: nn.Module) -> Generator[None]:
 
 
 @contextmanager
-def _checkpointing(model: Any, tokens: Tensor) -> Generator[None]:
+def _checkpointing(model: Any, tokens: Tensor) -> Generator[bool]:
     """Compute activations again in the backward pass, where they would take too much memory.
 
-    A layer of transformers does so in training. Its children stay in evaluation, so nothing is
-    dropped.
+    It yields whether they are. A layer of transformers does so in training. Its children stay in
+    evaluation, so nothing is dropped.
     """
     config = model.config
     size = getattr(config, "hidden_size", 0) * getattr(config, "num_hidden_layers", 0)
     needed = tokens.numel() * size * _ACTIVATIONS * 4
     layers = [x for x in model.modules() if hasattr(x, "gradient_checkpointing")]
     if needed <= _CHECKPOINTED or not layers or model.is_gradient_checkpointing:
-        yield
+        yield False
         return
     model.gradient_checkpointing_enable({"use_reentrant": False})
     training = [layer.training for layer in layers]
     for layer in layers:
         layer.training = True
     try:
-        yield
+        yield True
     finally:
         for layer, before in zip(layers, training, strict=True):
             layer.training = before

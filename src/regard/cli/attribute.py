@@ -1,5 +1,6 @@
 """`regard attribute`: which passages of a prompt an answer used."""
 
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
@@ -8,10 +9,12 @@ from rich.table import Table
 
 from regard.attribution import Attribution, HiddenPassages
 from regard.attribution import attribute as score
-from regard.cli.console import doing, one_line_errors, out, print_json
+from regard.attribution.attribution import CHECKPOINTED
+from regard.cli.console import doing, one_line_errors, out, print_json, tell
 from regard.cli.loading import load
 from regard.cli.options import DeviceOption, JsonOption, ModelOption, PickleOption, RemoteCodeOption
 from regard.cli.reading import read_input
+from regard.cli.saving import check_ending
 from regard.views.numbers import bar
 
 
@@ -38,6 +41,16 @@ def attribute(
             min=0, help="Hide N of the strongest passages and N others, and compare the scores."
         ),
     ] = 0,
+    save_to: Annotated[
+        Path | None,
+        typer.Option("--save", "-s", metavar="FILE", help="Write a page (.html)."),
+    ] = None,
+    each_token: Annotated[
+        bool,
+        typer.Option(
+            "--each-token", help="Score passages for each token of the answer too, for the page."
+        ),
+    ] = False,
     as_json: JsonOption = False,
     device: DeviceOption = "cpu",
     allow_pickle: PickleOption = False,
@@ -50,7 +63,11 @@ def attribute(
         regard attribute prompt.txt -m ./smollm2 --passages lines
 
         regard attribute prompt.txt -m ./smollm2 --answer " Paris" --verify 3
+
+        regard attribute prompt.txt -m ./smollm2 --save used.html --each-token
     """
+    if save_to is not None:
+        check_ending(save_to, (".html",))
     given = read_input(prompt)
     if not isinstance(given, str) or not given.strip():
         raise ValueError(f"the prompt must be a non-empty text, got {prompt!r}")
@@ -63,18 +80,31 @@ def attribute(
             allow_remote_code=allow_remote_code,
         )
     with doing(f"running {loaded.name}"):
-        found = score(loaded.model, loaded.prepare, given, answer, passages, how=cast(Any, how))
+        found = score(
+            loaded.model,
+            loaded.prepare,
+            given,
+            answer,
+            passages,
+            how=cast(Any, how),
+            each_token=each_token,
+        )
     checked = found.verify(verify) if verify else None
     if as_json:
         print_json(_as_data(found, checked))
     else:
         _print(found, checked, top)
+    if save_to is not None:
+        path = found.save(save_to, about=loaded.name, checked=checked)
+        tell(f"{path} ({path.stat().st_size / 1e3:,.0f} kB)")
 
 
 def _print(found: Attribution, checked: HiddenPassages | None, top: int) -> None:
     console, exact = out(), _exact(checked)
     console.print(f"answer: {found.answer.strip()}", markup=False)
     console.print(f"log-probability {found.log_prob:.2f}; scores by {found.how}", style="dim")
+    if found.checkpointed:
+        console.print(CHECKPOINTED, style="dim", markup=False)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("score", justify="right", style="bold", no_wrap=True)
     if exact:
@@ -103,6 +133,7 @@ def _as_data(found: Attribution, checked: HiddenPassages | None) -> dict[str, An
         "answer": found.answer,
         "log_prob": found.log_prob,
         "how": found.how,
+        "checkpointed": found.checkpointed,
         "passages": [
             {
                 "text": passage.text,

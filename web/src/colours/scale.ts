@@ -17,7 +17,8 @@ export function gradient(dark: boolean): string {
   return `linear-gradient(to right, ${(dark ? MEASURE_DARK : MEASURE_LIGHT).join(", ")})`;
 }
 
-function scale(stops: readonly string[]): Scale {
+/** Colours between stops that are equally far apart. */
+export function scale(stops: readonly string[]): Scale {
   const colours = stops.map((stop) =>
     [1, 3, 5].map((at) => Number.parseInt(stop.slice(at, at + 2), 16)),
   );

@@ -3,6 +3,11 @@ export function weightInFigures(weight: number): string {
   return weight > 0 && weight < 0.0005 ? "<0.001" : weight.toFixed(3);
 }
 
+/** An effect with its sign and three digits: "+0.812", "−0.031". */
+export function effectInFigures(effect: number): string {
+  return `${effect < 0 ? "−" : "+"}${Math.abs(effect).toFixed(3)}`;
+}
+
 /** A score with two digits. */
 export function scoreInFigures(score: number): string {
   return score.toFixed(2);

@@ -76,6 +76,14 @@ export function showAround(pieces: readonly string[]): string {
     .join("");
 }
 
+/** Running text as it stands, with lines and tabs; only what would be lost or do harm is replaced. */
+export function showText(text: string): string {
+  return text
+    .split(/(\r?\n|\t)/)
+    .map((part, at) => (at % 2 ? part.replace("\r", "") : visible(part, false)))
+    .join("");
+}
+
 function visible(text: string, blank: boolean): string {
   const whole = text.replace(/\p{Surrogate}/gu, "\ufffd").replaceAll("\r\n", "\n");
   const only = ALONE[whole];

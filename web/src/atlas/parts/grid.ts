@@ -1,4 +1,5 @@
-import { measureScale, type Scale } from "../../colours/scale";
+import { coloursAt } from "../../colours/ink";
+import { measureScale } from "../../colours/scale";
 import { element } from "../../dom/element";
 import type { Tooltip } from "../../parts/tooltip";
 import type { Atlas } from "../data/contract";
@@ -10,8 +11,6 @@ import { longName, withUnit } from "../look/names";
 const MARKED_FROM = 13;
 const NUMBERED_FROM = 20;
 const NAMES = 36;
-/** The luminance on which black and white are read equally well. */
-const HALFWAY = 0.179;
 
 /** All heads: layers as rows, heads as columns, coloured by a measure, with marks for labels. */
 export class HeadGrid {
@@ -170,20 +169,6 @@ export class HeadGrid {
     if (labels) words.push(labels);
     return words.join(" · ");
   }
-}
-
-/** The colour of a cell, and black or white, whichever can be read better on it. */
-function coloursAt(scale: Scale, share: number): [string, string] {
-  const step = 3 * Math.round(255 * share);
-  const [red, green, blue] = [scale[step] ?? 0, scale[step + 1] ?? 0, scale[step + 2] ?? 0];
-  const light = 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue);
-  return [`rgb(${red} ${green} ${blue})`, light > HALFWAY ? "#000000" : "#ffffff"];
-}
-
-/** How much light a channel gives, 0 to 1. */
-function linear(channel: number): number {
-  const part = channel / 255;
-  return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
 }
 
 function headAt(event: Event): number | null {

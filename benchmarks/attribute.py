@@ -1,0 +1,421 @@
+"""Which passages an answer used: effects and others against leave-one-out, on SmolLM2-135M.
+
+    python -m benchmarks.attribute [--json] [--only quality datamodel peers cost]
+                                   [--prompts N] [--minutes M] [--rows FILE]
+
+Prompts have a planted fact among sentences of Moby-Dick, and two facts that could be taken for it:
+40 of about 1,000 tokens and 32 passages, 10 of about 3,600 tokens and 64 passages. The truth is
+what the answer loses if a passage is hidden by a mask, with positions kept.
+
+`quality`: which passage comes first, the rank correlation with leave-one-out, and what the answer
+loses without the strongest passages together. `datamodel`: how well sums of scores rank random
+halves of the passages by the probability of the answer (Spearman, 32 halves), beside ContextCite's
+own regression on 32 and 64 others. `peers`: captum's feature ablation. `cost`: one long prompt.
+
+What was measured of a prompt is kept in a file, and not measured again: the run of all prompts
+takes hours on two cores. `--minutes` ends a run early, `--prompts` takes the first of each kind.
+"""
+
+import json
+import math
+import random
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer
+
+import regard
+from benchmarks._measure import (
+    Figure,
+    in_child,
+    introduce,
+    machine,
+    parser_of,
+    peak_bytes,
+    report,
+    versions,
+)
+from benchmarks._passages import KINDS, Kind, Planted, planted
+from benchmarks._peers import CAPTUM, CONTEXT_CITE
+from benchmarks.watch import loaded
+from materials import smollm2
+from regard.attribution.prompt import prompt_of
+from regard.attribution.scoring import by_leaving_out
+from regard.effects.verify import correlation, ranks
+from regard.matrix import Received, rollout
+
+TOPS = (1, 3, 5)
+HALVES = 32
+PASSES = (32, 64)
+ROWS = Path("~/.cache/regard/attribute-rows.jsonl").expanduser()
+
+Row = dict[str, Any]
+
+
+class Asked:
+    """A prompt that was asked, and what hiding passages did.
+
+    Args:
+        model: SmolLM2.
+        tokenizer: its tokenizer.
+        prompt: the prompt.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, prompt: Planted) -> None:
+        self.model, self.tokenizer, self.prompt = model, tokenizer, prompt
+        given = prompt_of(tokenizer, prompt.text, prompt.passages)
+        self.tokens = torch.tensor([given.ids + tokenizer(prompt.answer)["input_ids"]])
+        self.spans = [passage.tokens for passage in given.passages]
+
+    def effects(self) -> regard.attribution.Attribution:
+        prompt = self.prompt
+        return regard.attribute(
+            self.model,
+            self.tokenizer,
+            prompt.text,
+            prompt.answer,
+            prompt.passages,
+            progress=False,
+        )
+
+    def losses(self, sets: Sequence[Sequence[int]]) -> list[float]:
+        """Return what the answer loses in log-probability without each set of passages."""
+        hidden = [[self.spans[number] for number in numbers] for numbers in sets]
+        lost, _ = by_leaving_out(self.model, self.tokens, 1, hidden, progress=False)
+        return lost.sum(dim=1).tolist()
+
+    def by_passage(self, values: Tensor) -> list[float]:
+        """Return the sums of values of tokens over each passage."""
+        return [float(values[span.start : span.stop].sum()) for span in self.spans]
+
+
+def attention(asked: Asked) -> dict[str, list[float]]:
+    """Return scores by attention: of all rows, of the row that predicts the answer, by rollout."""
+    tokens = asked.tokens[:, :-1]
+    last = tokens.shape[1] - 1
+    with torch.no_grad(), regard.watch(asked.model) as seen:
+        asked.model(tokens, use_cache=False, logits_to_keep=1)
+    received = sum(call.matrix[0].summarize(Received(), progress=False)[0].total for call in seen)
+    rows = torch.stack([call.matrix[0, :, last] for call in seen]).mean(dim=(0, 1))
+    rolled = rollout([call.matrix[0] for call in seen], tokens=[last])[0]
+    return {
+        "mean attention": asked.by_passage(torch.as_tensor(received).sum(dim=0)),
+        "last-row attention": asked.by_passage(rows),
+        "rollout": asked.by_passage(rolled),
+    }
+
+
+def gradient_times_input(asked: Asked) -> list[float]:
+    model, tokens = asked.model, asked.tokens
+    inputs = model.get_input_embeddings()(tokens[:, :-1]).detach().requires_grad_()
+    logits = model(inputs_embeds=inputs, use_cache=False, logits_to_keep=1).logits[0, -1]
+    (gradient,) = torch.autograd.grad(logits.log_softmax(dim=-1)[tokens[0, -1]], inputs)
+    return asked.by_passage((gradient * inputs).detach()[0].sum(dim=1))
+
+
+def quality_row(asked: Asked) -> Row:
+    """Return scores of all kinds, the truth, and what the answer loses without the strongest."""
+    seconds: dict[str, float] = {}
+
+    def timed(name: str, run: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        found = run()
+        seconds[name] = time.perf_counter() - start
+        return found
+
+    found = timed("effects", asked.effects)
+    effects = found.scores.tolist()
+    scores = {"effects": effects, **timed("attention", lambda: attention(asked))}
+    scores["gradient × input"] = timed("gradient × input", lambda: gradient_times_input(asked))
+    one_by_one = [[number] for number in range(len(effects))]
+    truth = timed("leave-one-out", lambda: asked.losses(one_by_one))
+    tops = {
+        name: [sorted(strongest(values)[:count]) for count in TOPS]
+        for name, values in (("effects", effects), ("leave-one-out", truth))
+    }
+    sets = [top for each in tops.values() for top in each]
+    lost = dict(zip(map(str, sets), asked.losses(sets), strict=True))
+    return {
+        "planted": asked.prompt.planted,
+        "tokens": asked.tokens.shape[1],
+        "log_prob": found.log_prob,
+        "truth": truth,
+        "scores": scores,
+        "drops": {name: [lost[str(top)] for top in each] for name, each in tops.items()},
+        "seconds": seconds,
+    }
+
+
+def datamodel_row(asked: Asked) -> Row:
+    """Return random halves of passages and what the answer loses: some to judge, some to fit."""
+    chance = random.Random(asked.prompt.text)
+    count = len(asked.spans)
+    sets = [
+        [number for number in range(count) if chance.random() < 0.5]
+        for _ in range(HALVES + max(PASSES))
+    ]
+    found = asked.effects()
+    return {
+        "log_prob": found.log_prob,
+        "effects": found.scores.tolist(),
+        "hidden": sets,
+        "losses": asked.losses(sets),
+    }
+
+
+CITE = """
+import json, sys
+import numpy as np
+from context_cite.solver import LassoRegression
+for line in open(sys.argv[1]):
+    given = json.loads(line)
+    weights, _ = LassoRegression().fit(np.array(given["masks"]), np.array(given["outputs"]), 1)
+    print(json.dumps(list(map(float, weights))))
+"""
+
+
+def cited(rows: Sequence[Row], passes: int) -> list[list[float]]:
+    """Return what ContextCite's own regression makes of the first sets of each prompt."""
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        for row in rows:
+            count = len(row["effects"])
+            hidden, losses = row["hidden"][HALVES:][:passes], row["losses"][HALVES:][:passes]
+            masks = [[number not in each for number in range(count)] for each in hidden]
+            # As ContextCite does: the logit of the probability of the answer.
+            outputs = [_logit(row["log_prob"] - loss) for loss in losses]
+            file.write(json.dumps({"masks": masks, "outputs": outputs}) + "\n")
+        file.flush()
+        command = [str(CONTEXT_CITE.python), "-c", CITE, file.name]
+        ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+def _logit(log_prob: float) -> float:
+    return log_prob - math.log(-math.expm1(min(log_prob, -1e-9)))
+
+
+CAPTUM_RUN = """
+import json, sys, time, torch
+from captum.attr import FeatureAblation
+from benchmarks.watch import loaded
+given = json.load(open(sys.argv[1]))
+tokens, spans = torch.tensor(given["tokens"]), given["spans"]
+model, last = loaded(), tokens[0, -1]
+groups = torch.full_like(tokens[:, :-1], len(spans))
+for number, (start, stop) in enumerate(spans):
+    groups[0, start:stop] = number
+def log_prob(ids):
+    return model(ids, use_cache=False, logits_to_keep=1).logits[:, -1].log_softmax(-1)[:, last]
+start = time.perf_counter()
+with torch.no_grad():
+    found = FeatureAblation(log_prob).attribute(tokens[:, :-1], baselines=0, feature_mask=groups)
+seconds = time.perf_counter() - start
+print(json.dumps({"scores": [float(found[0, start]) for start, _ in spans], "seconds": seconds}))
+"""
+
+
+def peers_row(asked: Asked) -> Row:
+    """Return scores by captum's feature ablation: tokens of a passage become <|endoftext|>."""
+    spans = [(span.start, span.stop) for span in asked.spans]
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({"tokens": asked.tokens.tolist(), "spans": spans}, file)
+        file.flush()
+        command = [str(CAPTUM.python), "-c", CAPTUM_RUN, file.name]
+        ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+MEASURES: dict[str, Callable[[Asked], Row]] = {
+    "quality": quality_row,
+    "datamodel": datamodel_row,
+    "peers": peers_row,
+}
+
+
+def strongest(scores: Sequence[float]) -> list[int]:
+    """Return the numbers of passages, the largest score first."""
+    return sorted(range(len(scores)), key=lambda number: -scores[number])
+
+
+def spearman(one: Sequence[float], other: Sequence[float]) -> float:
+    return correlation(ranks(torch.tensor(one)), ranks(torch.tensor(other)))
+
+
+def quality_figures(kind: str, rows: list[Row]) -> Iterator[Figure]:
+    aimed = {"effects": ("≥ 0.95", "≥ 0.7")}
+    sure = [row for row in rows if strongest(row["truth"])[0] == row["planted"]]
+    note = f"{len(rows)} prompts; leave-one-out has the fact first in {len(sure)}"
+    for name in rows[0]["scores"]:
+        first = [strongest(row["scores"][name])[0] == row["planted"] for row in sure]
+        like = [spearman(row["scores"][name], row["truth"]) for row in rows]
+        aims = aimed.get(name, ("", ""))
+        yield Figure(f"{kind}, {name}: fact first", _mean(first), "", aims[0], note)
+        yield Figure(f"{kind}, {name}: Spearman with leave-one-out", _mean(like), "", aims[1])
+    for place, count in enumerate(TOPS):
+        ours, best = (
+            _mean([row["drops"][name][place] for row in rows])
+            for name in ("effects", "leave-one-out")
+        )
+        note = f"{ours:.2f} of {best:.2f} nats"
+        yield Figure(
+            f"{kind}, top {count} of effects, loss over best", ours / best, "", "≥ 0.9", note
+        )
+    passes = [row["seconds"]["leave-one-out"] / (len(row["truth"]) + 1) for row in rows]
+    for name in ("effects", "attention", "gradient × input", "leave-one-out"):
+        cost = _mean([row["seconds"][name] / one for row, one in zip(rows, passes, strict=True)])
+        yield Figure(f"{kind}, {name}: cost in forward passes", cost, "")
+
+
+def datamodel_figures(kind: str, rows: list[Row]) -> Iterator[Figure]:
+    scores = {"effects": [row["effects"] for row in rows]}
+    scores |= {f"ContextCite, {passes} passes": cited(rows, passes) for passes in PASSES}
+    found: dict[str, float] = {}
+    for name, each in scores.items():
+        found[name] = _mean(
+            [
+                spearman(
+                    [sum(values[number] for number in hidden) for hidden in row["hidden"][:HALVES]],
+                    row["losses"][:HALVES],
+                )
+                for values, row in zip(each, rows, strict=True)
+            ]
+        )
+        yield Figure(
+            f"{kind}, {name}: linear datamodeling score", found[name], "", "", _prompts(rows)
+        )
+    best = found[f"ContextCite, {max(PASSES)} passes"]
+    yield Figure(f"{kind}, effects over ContextCite", found["effects"] / best, "", "≥ 0.8")
+
+
+def peers_figures(kind: str, rows: list[Row]) -> Iterator[Figure]:
+    rows = [row for row in rows if "truth" in row]
+    if not rows:
+        return
+    like = [spearman(row["scores"], row["truth"]) for row in rows]
+    first = [strongest(row["scores"])[0] == row["planted"] for row in rows]
+    name = f"{kind}, captum feature ablation"
+    yield Figure(f"{name}: fact first", _mean(first), "", "", _prompts(rows))
+    yield Figure(f"{name}: Spearman with leave-one-out", _mean(like), "")
+    yield Figure(f"{name}: time", _mean([row["seconds"] for row in rows]), "s")
+
+
+FIGURES = {"quality": quality_figures, "datamodel": datamodel_figures, "peers": peers_figures}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
+
+
+def _prompts(rows: Sequence[Row]) -> str:
+    return f"{len(rows)} prompt{'' if len(rows) == 1 else 's'}"
+
+
+def attribute_long() -> None:
+    """Attribute the longest prompt, and print the time, that of a forward pass, and memory."""
+    kind = KINDS[-1]
+    model, tokenizer = loaded(), AutoTokenizer.from_pretrained(smollm2())
+    prompt = planted(kind, 0)
+    tokens = torch.tensor([tokenizer(prompt.text)["input_ids"]])
+    start = time.perf_counter()
+    with torch.no_grad():
+        model(tokens, use_cache=False, logits_to_keep=1)
+    bare = time.perf_counter() - start
+    before, start = peak_bytes(), time.perf_counter()
+    found = regard.attribute(
+        model, tokenizer, prompt.text, prompt.answer, prompt.passages, progress=False
+    )
+    seconds = time.perf_counter() - start
+    size = len(found.page().html)
+    first = strongest(found.scores.tolist())[0] == prompt.planted
+    print(tokens.shape[1], bare, seconds, peak_bytes() - before, size, float(first))
+
+
+def cost() -> Iterator[Figure]:
+    code = "from benchmarks.attribute import attribute_long; attribute_long()"
+    length, bare, seconds, size, page, first = in_child(code)
+    name = f"{length:,.0f} tokens and {KINDS[-1].passages} passages"
+    yield Figure(f"{name}: time", seconds, "s", "≤ 300")
+    yield Figure(f"{name}: cost in forward passes", seconds / bare, "", "≤ 4", f"of {bare:.0f} s")
+    yield Figure(f"{name}: memory beyond the model", size / 1e9, "GB", "≤ 6")
+    yield Figure(f"{name}: size of the page", page / 1e6, "MB", "≤ 5")
+    yield Figure(f"{name}: fact first", first, "")
+
+
+def measured(part: str, kinds: Sequence[Kind], path: Path, limit: int, end: float) -> None:
+    """Measure prompts that the file does not have yet, in turn, until the time is over."""
+    known = {(row["part"], row["kind"], row["number"]) for row in _read(path)}
+    wanted = [
+        (kind, number)
+        for kind in kinds
+        for number in range(min(limit, kind.prompts))
+        if (part, kind.name, number) not in known
+    ]
+    model, tokenizer = None, None
+    for kind, number in wanted:
+        if time.monotonic() > end:
+            return
+        if model is None:
+            model = loaded().requires_grad_(False)
+            tokenizer = AutoTokenizer.from_pretrained(smollm2())
+        asked = Asked(model, tokenizer, planted(kind, number))
+        row = {"part": part, "kind": kind.name, "number": number} | MEASURES[part](asked)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def _read(path: Path) -> list[Row]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def figures(part: str, kinds: Sequence[Kind], path: Path, limit: int) -> Iterator[Figure]:
+    rows = [row for row in _read(path) if row["number"] < limit]
+    truths = {(row["kind"], row["number"]): row for row in rows if row["part"] == "quality"}
+    for kind in kinds:
+        mine = [
+            {
+                **{
+                    name: value
+                    for name, value in truths.get((row["kind"], row["number"]), {}).items()
+                    if name in ("truth", "planted")
+                },
+                **row,
+            }
+            for row in rows
+            if (row["part"], row["kind"]) == (part, kind.name)
+        ]
+        if mine:
+            yield from FIGURES[part](kind.name, mine)
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    parser = parser_of(__doc__ or "")
+    parts = [*MEASURES, "cost"]
+    parser.add_argument("--only", nargs="+", choices=parts, default=parts, metavar="PART")
+    parser.add_argument("--prompts", type=int, default=40, help="prompts of each kind, at most")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="when to begin no more")
+    parser.add_argument("--rows", type=Path, default=ROWS, help="where rows are kept")
+    asked = parser.parse_args()
+    introduce(machine(), versions("transformers"), as_json=asked.json)
+    asked.rows.parent.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + 60 * asked.minutes
+    for part in asked.only:
+        if part == "cost":
+            found = cost()
+        else:
+            measured(part, KINDS[:2], asked.rows, asked.prompts, end)
+            found = figures(part, KINDS[:2], asked.rows, asked.prompts)
+        for figure in found:
+            report(figure, as_json=asked.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""How single heads look at a passage: which of its tokens matter, and who looks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.calls.call import AttentionCall
+
+HEADS = 8
+"""So many heads of each passage are looked into, those with the largest effects by size."""
+
+QUERIES = 8
+"""So many tokens that look are kept of each head."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeadLooks:
+    """The effects of one head's looks at a passage from outside, by key and by query.
+
+    Attributes:
+        layer: the layer, as in `Attribution.by_head`.
+        head: the head.
+        by_key: the effect of each token of the passage; they add up to that of the head.
+        queries: the tokens whose looks have the largest effects by size, the largest first; counted
+            from the first token of the prompt.
+        by_query: their effects.
+    """
+
+    layer: int
+    head: int
+    by_key: Float[Tensor, "tokens"]
+    queries: list[int]
+    by_query: Float[Tensor, "queries"]
+
+
+def strongest_looks(
+    calls: Sequence[AttentionCall],
+    by_head: Float[Tensor, "layers heads passages"],
+    passages: Sequence[range],
+) -> list[list[HeadLooks]]:
+    """Return how the strongest heads of each passage look at it, the strongest first.
+
+    Args:
+        calls: the calls of all layers, with gradients.
+        by_head: the effect of each passage through each head.
+        passages: the tokens of each passage.
+    """
+    num_heads = by_head.shape[1]
+    found: list[list[HeadLooks]] = []
+    for tokens, effects in zip(passages, by_head.flatten(0, 1).T, strict=True):
+        sizes, places = effects.abs().topk(min(HEADS, len(effects)))
+        heads = [divmod(place, num_heads) for place in places[sizes > 0].tolist()]
+        found.append([_looks(calls[layer], layer, head, tokens) for layer, head in heads])
+    return found
+
+
+def _looks(call: AttentionCall, layer: int, head: int, tokens: range) -> HeadLooks:
+    # A decoder: nobody looks at a passage before it is there.
+    effects = call.effects[0, head, tokens.stop :, tokens.start : tokens.stop]
+    num_queries, num_keys = effects.shape
+    by_query = effects @ torch.ones(num_keys, dtype=effects.dtype, device=effects.device)
+    by_key = torch.ones(num_queries, dtype=effects.dtype, device=effects.device) @ effects
+    strongest = by_query.abs().topk(min(QUERIES, num_queries)).indices
+    queries = (tokens.stop + strongest).tolist()
+    return HeadLooks(layer, head, by_key.cpu(), queries, by_query[strongest].cpu())
