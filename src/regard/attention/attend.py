@@ -1,7 +1,8 @@
 """`attend`, `attend_with_lse` and `plan`: the public functions."""
 
 from collections.abc import Callable
-from typing import Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -9,13 +10,19 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from regard.attention import step
-from regard.attention.inputs import checked_inputs
+from regard.attention.inputs import autocasts, checked_inputs
 from regard.attention.plan import Plan, planned, run
+from regard.attention.ring.plan import planned as planned_ring
+from regard.attention.ring.run import ring_inputs
+from regard.attention.ring.run import run as run_ring
 from regard.attention.uncompiled import uncompiled
 from regard.patterns import Pattern
 from regard.patterns.causal import Causal
 from regard.patterns.pattern import Everyone
 from regard.positions import Bias
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 def attend(
@@ -29,6 +36,7 @@ def attend(
     dropout: float = 0.0,
     positions: int | Int[Tensor, "queries"] | None = None,
     backend: str = "auto",
+    group: "ProcessGroup | None" = None,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute attention: softmax(scale · q·k + bias) @ value.
 
@@ -49,6 +57,11 @@ def attend(
             query has the position of the last key, as in self-attention with or without a cache.
         backend: "auto", "reference", "fused", "blocks" or "flex". A named backend never falls back
             to another.
+        group: the processes that share the sequence: query, key and value are those of this rank's
+            positions, which are listed in `positions` (`regard.attention.ring` has helpers) and by
+            default follow those of the rank before. All ranks call it, and then `backward`, with
+            the same pattern; keys and values travel where the pattern needs them. A bias that
+            learns gets the gradient of this rank's queries: sum it over the ranks.
 
     Returns:
         [batch, heads, queries, value_dim], in the dtype of query.
@@ -56,6 +69,7 @@ def attend(
     Raises:
         TypeError: an argument has the wrong type.
         ValueError: the arguments don't fit together, or the backend doesn't support them.
+        RuntimeError: a rank of the group is gone, or silent for longer than the group's timeout.
 
     >>> import torch, regard
     >>> x = torch.randn(2, 4, 100, 16)
@@ -64,7 +78,9 @@ def attend(
     """
     arguments = (query, key, value, pattern, bias, scale, dropout, positions)
     if has_torch_function(arguments[:3]):
-        return _overridden(attend, arguments, backend)
+        return _overridden(attend, arguments, backend, group)
+    if group is not None:
+        return _attend_sharded(*arguments, backend, group)[0]
     plain = pattern is None or isinstance(pattern, Everyone | Causal)
     usual = bias is None and not dropout and backend == "auto" and not plain
     if usual and not torch.compiler.is_compiling():
@@ -87,6 +103,7 @@ def attend_with_lse(
     dropout: float = 0.0,
     positions: int | Int[Tensor, "queries"] | None = None,
     backend: str = "auto",
+    group: "ProcessGroup | None" = None,
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
     """Compute attention, and the log-sum-exp of each row of scores.
 
@@ -106,7 +123,9 @@ def attend_with_lse(
     """
     arguments = (query, key, value, pattern, bias, scale, dropout, positions)
     if has_torch_function(arguments[:3]):
-        return _overridden(attend_with_lse, arguments, backend)
+        return _overridden(attend_with_lse, arguments, backend, group)
+    if group is not None:
+        return _attend_sharded(*arguments, backend, group)
     output, lse = _attend_uncompiled(arguments, True, backend)
     assert lse is not None
     return output, lse
@@ -124,8 +143,11 @@ def plan(
     positions: int | Int[Tensor, "queries"] | None = None,
     backend: str = "auto",
     lse: bool = False,
+    group: "ProcessGroup | None" = None,
 ) -> Plan:
     """Return the backend that `attend` would use for these arguments, the reason, and the FLOPs.
+
+    With `group`, all ranks call it, and it also says what each rank computes and sends.
 
     Args: as for `attend`; with `lse=True`, as for `attend_with_lse`.
 
@@ -135,14 +157,22 @@ def plan(
     blocks: the pattern leaves many blocks empty, which it skips. 7.6 % of the pairs are computed, \
 2.6 billion floating-point operations.
     """
-    inputs = checked_inputs(query, key, value, pattern, bias, scale, dropout, positions)
+    arguments = (query, key, value, pattern, bias, scale, dropout, positions)
+    if group is not None:
+        return planned_ring(ring_inputs(*arguments, backend, group))
+    inputs = checked_inputs(*arguments)
     return planned(inputs, lse, backend)
 
 
-def _overridden(function: Callable[..., Any], arguments: tuple[Any, ...], backend: str) -> Any:
+def _overridden(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    backend: str,
+    group: "ProcessGroup | None",
+) -> Any:
     """Hand a call to the torch function mode or tensor subclass that overrides it."""
-    names = ("pattern", "bias", "scale", "dropout", "positions", "backend")
-    options = dict(zip(names, (*arguments[3:], backend), strict=True))
+    names = ("pattern", "bias", "scale", "dropout", "positions", "backend", "group")
+    options = dict(zip(names, (*arguments[3:], backend, group), strict=True))
     return handle_torch_function(function, arguments[:3], *arguments[:3], **options)
 
 
@@ -151,3 +181,14 @@ def _attend(arguments: Any, lse: bool, backend: str) -> tuple[Tensor, Tensor | N
 
 
 _attend_uncompiled = uncompiled(_attend)
+
+
+def _shared(*arguments: Any) -> tuple[Tensor, Tensor]:
+    call = ring_inputs(*arguments)
+    device = call.inputs.query.device.type
+    casts = autocasts(call.inputs.query.device)
+    with torch.autocast(device, enabled=False) if casts else nullcontext():
+        return run_ring(call)
+
+
+_attend_sharded = uncompiled(_shared)

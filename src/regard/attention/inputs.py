@@ -162,13 +162,13 @@ def checked_inputs(
         queries = range(int(listed.min()), int(listed.max()) + 1)
     else:
         queries = range(first or 0, (first or 0) + num_queries)
-    pattern = _checked_pattern(pattern, query.shape[0], queries, num_keys)
+    pattern = checked_pattern(pattern, query.shape[0], queries, num_keys)
     return AttentionInputs(
         query,
         key,
         value,
         pattern,
-        _checked_bias(bias, query, first, queries, num_keys),
+        checked_bias(bias, query, first, queries, num_keys),
         scale,
         dropout,
         first,
@@ -272,7 +272,8 @@ def _checked_positions(
     return positions, None
 
 
-def _checked_pattern(pattern: Pattern | None, batch: int, queries: range, num_keys: int) -> Pattern:
+def checked_pattern(pattern: Pattern | None, batch: int, queries: range, num_keys: int) -> Pattern:
+    """Check a pattern for queries from the lowest to the highest position."""
     if pattern is None:
         return everyone()
     if isinstance(pattern, Tensor):
@@ -296,13 +297,14 @@ def _checked_pattern(pattern: Pattern | None, batch: int, queries: range, num_ke
     return pattern
 
 
-def _checked_bias(
+def checked_bias(
     bias: Bias | Tensor | None,
     query: Tensor,
     first_position: int | None,
     queries: range,
     num_keys: int,
 ) -> Bias | None:
+    """Check a bias for queries from the lowest to the highest position."""
     if bias is None:
         return None
     batch, num_heads, num_queries, _ = query.shape

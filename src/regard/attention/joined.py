@@ -6,7 +6,7 @@ gets the output and lse of the whole row, and the gradients of the parts are sum
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -41,7 +41,7 @@ def attend_joined(
     """Return the output of attention and the log-sum-exp of each row."""
     warm_up_mkl()
     tensors = () if inputs.bias is None else inputs.bias.tensors
-    output, lse = _Joined.apply(inputs, work, *map(_readable, same_head_size(inputs)), *tensors)
+    output, lse = _Joined.apply(inputs, work, *map(readable, same_head_size(inputs)), *tensors)
     return output[..., : inputs.value.shape[-1]], lse
 
 
@@ -54,6 +54,99 @@ def same_head_size(inputs: AttentionInputs) -> tuple[Tensor, Tensor, Tensor]:
     elif missing < 0:
         value = pad(value, (0, -missing))
     return query, key, value
+
+
+def join(
+    inputs: AttentionInputs,
+    layout: Layout,
+    tensors: tuple[Tensor, Tensor, Tensor],
+    output: Float[Tensor, "batch heads queries dim"],
+    lse: Float[Tensor, "batch heads queries 1"],
+    *,
+    causal: bool = False,
+) -> None:
+    """Join the keys of a layout into the output and log-sum-exp so far, in place.
+
+    Args:
+        inputs: the inputs.
+        layout: the strips.
+        tensors: query, key and value, of one head size.
+        output: the output so far; strips that are fresh don't read it.
+        lse: its log-sum-exp.
+        causal: whether to use the kernel's causal mask.
+    """
+    for task in tasks(inputs, layout, *tensors, causal=causal, backward=False):
+        part, part_lse = task.forward()
+        rows, outputs, sums = task.strip.queries, output[task.batch], lse[task.batch]
+        if not task.strip.fresh:
+            before, before_lse = take(outputs, rows), take(sums, rows)
+            both = torch.logaddexp(before_lse, part_lse)
+            part = before * _share(before_lse, both) + part * _share(part_lse, both)
+            part_lse = both
+        put(outputs, rows, part)
+        put(sums, rows, part_lse)
+
+
+class WholeRows(NamedTuple):
+    """What the backward pass of any part of the keys needs of the whole rows."""
+
+    grad: Float[Tensor, "batch heads queries dim"]
+    output: Float[Tensor, "batch heads queries dim"]
+    lse: Float[Tensor, "batch heads queries 1"]
+
+
+def whole_rows(
+    output: Float[Tensor, "batch heads queries dim"],
+    lse: Float[Tensor, "batch heads queries"],
+    grad: Float[Tensor, "batch heads queries dim"] | None,
+    grad_lse: Float[Tensor, "batch heads queries"] | None,
+) -> WholeRows:
+    """Return what the backward pass needs; with one more column if the lse has a gradient.
+
+    The kernel subtracts rowsum(grad · output) from each weight's gradient. One more column,
+    1 · (−grad_lse), adds the gradient of the lse to that. Queries, keys and values get one too.
+    """
+    lse = lse[..., None]
+    grad = torch.zeros_like(output) if grad is None else readable(grad)
+    if grad_lse is not None:
+        grad = pad(grad, (0, 1), value=1.0)
+        column = torch.where(lse > -torch.inf, -grad_lse[..., None], 0.0)
+        output = torch.cat([output, column.to(output.dtype)], dim=-1)
+    return WholeRows(grad, output, _finite(lse))
+
+
+def add_gradients(
+    inputs: AttentionInputs,
+    layout: Layout,
+    tensors: tuple[Tensor, Tensor, Tensor],
+    whole: WholeRows,
+    sums: Sequence[Tensor],
+    biases: tuple[Sequence[Tensor], Sequence[Tensor]],
+    *,
+    causal: bool = False,
+) -> None:
+    """Add the gradients of the keys of a layout to sums, in place.
+
+    Args:
+        inputs: the inputs.
+        layout: the strips.
+        tensors: query, key and value, of one head size.
+        whole: output, log-sum-exp and gradient of the rows over all keys.
+        sums: the gradients of query, key and value so far; strips that are fresh don't read the
+            first.
+        biases: learned tensors of the bias, and their gradients so far.
+        causal: whether to use the kernel's causal mask.
+    """
+    learned, learned_sums = biases
+    for task in tasks(inputs, layout, *tensors, causal=causal, backward=True):
+        rows, batch = task.strip.queries, task.batch
+        grad, output, lse = (take(x[batch], rows) for x in whole)
+        grad_query, grad_key, grad_value, *others = task.backward(grad, output, lse, learned)
+        (put if task.strip.fresh else add)(sums[0][batch], rows, grad_query)
+        add(sums[1][batch], task.strip.keys, grad_key)
+        add(sums[2][batch], task.strip.keys, grad_value)
+        for total, part in zip(learned_sums, others, strict=bool(others)):
+            total += part
 
 
 class _Joined(torch.autograd.Function):
@@ -71,21 +164,12 @@ class _Joined(torch.autograd.Function):
         layout = work.forward
         # Join parts in the dtype of the sums: half precision would round at every join.
         joins = any(not strip.fresh for strip in layout.strips)
-        output = _empty(query, inputs.lse_dtype if joins else query.dtype)
-        lse = _empty(query[..., :1], inputs.lse_dtype)
+        output = empty(query, inputs.lse_dtype if joins else query.dtype)
+        lse = empty(query[..., :1], inputs.lse_dtype)
         if not layout.starts_all:
             output.zero_()
             lse.fill_(-torch.inf)
-        for task in tasks(inputs, layout, query, key, value, causal=work.causal, backward=False):
-            part, part_lse = task.forward()
-            rows, outputs, sums = task.strip.queries, output[task.batch], lse[task.batch]
-            if not task.strip.fresh:
-                before, before_lse = take(outputs, rows), take(sums, rows)
-                both = torch.logaddexp(before_lse, part_lse)
-                part = before * _share(before_lse, both) + part * _share(part_lse, both)
-                part_lse = both
-            put(outputs, rows, part)
-            put(sums, rows, part_lse)
+        join(inputs, layout, (query, key, value), output, lse, causal=work.causal)
         return output.to(query.dtype), lse[..., 0]
 
     @staticmethod
@@ -140,33 +224,18 @@ class _Gradient(torch.autograd.Function):
         *bias: Tensor,
     ) -> tuple[Tensor | None, ...]:
         dim = query.shape[-1]
-        lse = lse[..., None]
-        grad = torch.zeros_like(output) if grad is None else _readable(grad)
+        rows = whole_rows(output, lse, grad, grad_lse)
         if grad_lse is not None:
-            # The kernel subtracts rowsum(grad · output) from each weight's gradient. One more
-            # column, 1 · (−grad_lse), adds the gradient of the lse to that.
             query, key, value = (pad(x, (0, 1)) for x in (query, key, value))
-            grad = pad(grad, (0, 1), value=1.0)
-            column = torch.where(lse > -torch.inf, -grad_lse[..., None], 0.0)
-            output = torch.cat([output, column.to(output.dtype)], dim=-1)
-        lse = _finite(lse)
 
         layout = work.backward()
-        sums = [_empty(x, inputs.lse_dtype) for x in (query, key, value)]
+        sums = [empty(x, inputs.lse_dtype) for x in (query, key, value)]
         for total in sums[layout.starts_all :]:
             total.zero_()
         learned = [tensor for tensor, learns in zip(bias, needed[3:], strict=True) if learns]
         learned_sums = [torch.zeros_like(tensor, dtype=inputs.lse_dtype) for tensor in learned]
-        for task in tasks(inputs, layout, query, key, value, causal=work.causal, backward=True):
-            rows, batch = task.strip.queries, task.batch
-            grad_query, grad_key, grad_value, *others = task.backward(
-                take(grad[batch], rows), take(output[batch], rows), take(lse[batch], rows), learned
-            )
-            (put if task.strip.fresh else add)(sums[0][batch], rows, grad_query)
-            add(sums[1][batch], task.strip.keys, grad_key)
-            add(sums[2][batch], task.strip.keys, grad_value)
-            for total, part in zip(learned_sums, others, strict=bool(others)):
-                total += part
+        tensors, biases = (query, key, value), (learned, learned_sums)
+        add_gradients(inputs, layout, tensors, rows, sums, biases, causal=work.causal)
         found = [total[..., :dim].to(query.dtype) for total in sums]
         of_bias = iter(total.to(t.dtype) for total, t in zip(learned_sums, learned, strict=True))
         return *found, *(next(of_bias) if learns else None for learns in needed[3:])
@@ -232,17 +301,17 @@ def _mapped(
     for x, axis in zip(tensors, axes, strict=False):
         if x is not None:
             x = x.expand(count, *x.shape) if axis is None else x.movedim(axis, 0)
-            x = _readable(x.flatten(0, 1))
+            x = readable(x.flatten(0, 1))
         found.append(x)
     return found
 
 
-def _readable(x: Tensor) -> Tensor:
+def readable(x: Tensor) -> Tensor:
     """Return x with a contiguous last axis, which the kernels assume."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def _empty(x: Tensor, dtype: torch.dtype) -> Tensor:
+def empty(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Return an empty tensor of x's shape, in memory [batch, sequence, heads, dim]."""
     batch, heads, length, dim = x.shape
     return x.new_empty(batch, length, heads, dim, dtype=dtype).transpose(1, 2)

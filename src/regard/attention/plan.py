@@ -37,6 +37,21 @@ BACKENDS = {
 
 
 @dataclass(frozen=True)
+class RankWork:
+    """The work of one rank in a forward pass over a sequence that several share.
+
+    The backward pass sends as many rows, and as many back with their gradients.
+
+    Attributes:
+        num_pairs: computed pairs per head, in all sequences of the pattern.
+        sent: how many of its rows, keys with their values, it sends to each rank.
+    """
+
+    num_pairs: int
+    sent: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Plan:
     """The backend of a call, and its cost.
 
@@ -44,18 +59,40 @@ class Plan:
         backend: the name of the backend.
         reason: why it was chosen.
         density: the share of all query–key pairs that is computed; 1 for a dense matrix.
-        flops: floating-point operations of the two products in one forward pass.
+        flops: floating-point operations of the two products in one forward pass, of this rank if
+            several share the sequence.
+        ranks: the work of each rank that shares the sequence.
+        bytes_per_row: bytes of a row that is sent.
     """
 
     backend: str
     reason: str
     density: float
     flops: float
+    ranks: tuple[RankWork, ...] = ()
+    bytes_per_row: int = 0
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that all ranks send in one forward pass."""
+        return self.bytes_per_row * sum(sum(rank.sent) for rank in self.ranks)
+
+    @property
+    def imbalance(self) -> float:
+        """The work of the busiest rank, over the mean."""
+        pairs = [rank.num_pairs for rank in self.ranks]
+        return max(pairs) * len(pairs) / sum(pairs) if any(pairs) else 1.0
 
     def __str__(self) -> str:
-        return (
+        text = (
             f"{self.backend}: {self.reason}. {_percent(self.density)} of the pairs are computed, "
-            f"{_count(self.flops)} floating-point operations."
+            f"{_count(self.flops)} floating-point operations"
+        )
+        if not self.ranks:
+            return f"{text}."
+        return (
+            f"{text} on this rank; the busiest has {self.imbalance:.2f} × the mean. "
+            f"{_count(self.bytes_sent)} bytes are sent."
         )
 
 

@@ -212,8 +212,15 @@ def _attended(
     dropout: float,
     positions: int | Tensor | None,
     backend: str,
+    group: object = None,
 ) -> RawCall:
-    """Say what `attend` was given."""
+    """Say what `attend` was given.
+
+    Raises:
+        ValueError: other processes have a part of its keys.
+    """
+    if group is not None:
+        raise ValueError("its sequence is sharded over processes, and its keys are elsewhere")
     numbers = isinstance(bias, Tensor)
     return RawCall(
         kernel="attend",
