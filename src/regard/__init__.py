@@ -83,7 +83,22 @@ _NAMES = {
 }
 """The public names of each package. They are loaded on first use: torch takes seconds."""
 
-_PACKAGES = ("attention", "calls", "effects", "matrix", "patterns", "positions")
+_PACKAGES = (
+    "atlas",
+    "attention",
+    "attribution",
+    "calls",
+    "effects",
+    "errors",
+    "hf",
+    "layers",
+    "matrix",
+    "models",
+    "patterns",
+    "positions",
+    "recording",
+    "views",
+)
 """Packages that need not be imported to be used."""
 
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

@@ -1,10 +1,13 @@
 """Select one sequence, head or call."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from regard.calls.call import AttentionCall
 from regard.matrix import AttentionMatrix
+from regard.matrix.lazy_matrix import LazyMatrix
+
+Matrix = TypeVar("Matrix", bound=LazyMatrix)
 
 
 def one_sequence(
@@ -21,7 +24,11 @@ def one_sequence(
         ValueError: there are several sequences and `batch` is None.
         IndexError: `batch` is out of range.
     """
-    matrix = what if isinstance(what, AttentionMatrix) else _matrix_of(what)
+    return sequence_of(what if isinstance(what, AttentionMatrix) else _matrix_of(what), batch)
+
+
+def sequence_of(matrix: Matrix, batch: int | None = None) -> Matrix:
+    """Return one sequence of a matrix of weights, effects or norms; see `one_sequence`."""
     if "batch" not in matrix.axes:
         return matrix
     if batch is None and matrix.shape[0] != 1:
@@ -40,7 +47,11 @@ def one_head(
         ValueError: there are several heads or sequences and none is chosen, or `head` is given
             for a matrix without heads.
     """
-    matrix = one_sequence(what, batch)
+    return head_of(one_sequence(what, batch), head)
+
+
+def head_of(matrix: Matrix, head: int | None = None) -> Matrix:
+    """Return one head of a matrix of weights, effects or norms; see `one_head`."""
     if "heads" not in matrix.axes:
         if head is not None:
             raise ValueError(f"head must be None for a matrix of one head, got {head}")

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 from rich.table import Table
+from torch.nn.utils.rnn import pad_sequence
 
 from regard.calls.call import stack_of
 from regard.calls.measures import MEASURES, measures
@@ -74,7 +76,7 @@ def heads(
 
         regard heads "The capital of France is" -m ./smollm2 --effect-of " Paris" --top 10
     """
-    effect = next_token(effect_of, against, save_to)
+    effect = next_token(effect_of, against)
     names = list(MEASURES) if effect is None else [_EFFECT, *MEASURES]
     sort = sort or (_BY_LAYER if effect is None else _EFFECT)
     if sort not in (_BY_LAYER, *names):
@@ -98,7 +100,11 @@ def heads(
     if save_to is not None:
         from regard.views import heads as figure_of
 
-        save_figure(figure_of(found.seen, None if sort == _BY_LAYER else sort), save_to)
+        values = None if sort == _BY_LAYER else sort
+        label = f"effect on {effect}" if sort == _EFFECT else None
+        if sort == _EFFECT:
+            values = pad_sequence(measured[_EFFECT], batch_first=True, padding_value=torch.nan)
+        save_figure(figure_of(found.seen, values, label=label), save_to)
         tell(str(save_to))
         return
     rows: list[dict[str, Any]] = [

@@ -81,7 +81,9 @@ def look(
 
         regard look "The capital of France is" -m ./smollm2 --effect-of " Paris" --against " Rome"
     """
-    effect = next_token(effect_of, against, save_to)
+    effect = next_token(effect_of, against)
+    if effect is not None and save_to is not None:
+        raise ValueError("--effect-of and --save can't be combined: leave one out")
     if save_to is not None:
         check_ending(save_to, (".html", *FIGURES))
     elif opened:

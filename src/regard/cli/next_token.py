@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from jaxtyping import Float
@@ -46,16 +45,14 @@ class NextToken:
         return f"the logit of “{self.of}”{against}"
 
 
-def next_token(of: str | None, against: str | None, save_to: Path | None) -> NextToken | None:
+def next_token(of: str | None, against: str | None) -> NextToken | None:
     """Return the target that options ask for; None if they ask for no effects.
 
     Raises:
-        ValueError: they don't fit together.
+        ValueError: there is only a token to compare with.
     """
     if of is None and against is not None:
         raise ValueError(f"--against needs --effect-of, got --against {against!r} alone")
-    if of is not None and save_to is not None:
-        raise ValueError("--effect-of and --save can't be combined: leave one out")
     return None if of is None else NextToken(of, against)
 
 

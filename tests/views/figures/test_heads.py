@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from regard import AttentionMatrix
+from regard.calls.head_effects import HeadEffects
 from regard.calls.measures import measures
 from regard.views.figures.heads import heads
 from tests.views.figures.examples import STRANGE, call_of, causal_matrix, dense, matrix, words
@@ -111,3 +112,13 @@ def test_errors_say_what_is_wrong() -> None:
         heads([flat(2)], torch.zeros(2, 2))
     with pytest.raises(ValueError, match=r"as many tokens as queries \(2\), got 3"):
         heads([flat(2)], tokens=words(3))
+
+
+def test_effects_of_heads_have_0_in_the_middle() -> None:
+    numbers = torch.tensor([[0.5, -2.0, 1.0], [0.0, torch.nan, 1.5]])
+    effects = HeadEffects({"layers": [0, 1]}, numbers, "exact")
+    figure = heads([flat(3), flat(3)], effects)
+    image = figure.axes[0].images[0]
+    np.testing.assert_array_equal(np.asarray(image.get_array().filled(np.nan)), numbers.double())
+    assert (image.norm.vmin, image.norm.vmax) == (-2.0, 2.0)
+    assert figure.axes[1].get_ylabel() + figure.axes[1].get_xlabel() == "effect, exact"

@@ -11,7 +11,8 @@ import torch
 from matplotlib.colors import LogNorm, to_rgb
 from matplotlib.figure import Figure
 
-from regard import AttentionMatrix
+from regard import AttentionMatrix, EffectMatrix, causal
+from regard.matrix import NormMatrix
 from regard.views.figures.heatmap import heatmap
 from tests.views.figures.examples import STRANGE, call_of, causal_matrix, dense, matrix, words
 from tests.views.figures.layout import check_files, check_layout, labels, texts
@@ -206,3 +207,33 @@ def test_a_missing_matplotlib_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r'figures need matplotlib: pip install "regard\[plot\]"'):
         heatmap(matrix(3), head=0)
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+def test_effects_have_the_background_at_0_and_a_colour_for_each_sign(style: str) -> None:
+    torch.manual_seed(0)
+    effects = EffectMatrix(*torch.randn(4, 1, 2, 9, 8), pattern=causal())
+    with matplotlib.style.context(style):
+        figure = heatmap(effects, words(9), head=1)
+        check_layout(figure)
+        image, background = figure.axes[0].images[0], to_rgb(figure.axes[0].get_facecolor())
+    np.testing.assert_allclose(drawn(figure), effects[0, 1].dense(), atol=1e-7)
+    largest = float(effects[0, 1].dense().abs().max())
+    assert (image.norm.vmin, image.norm.vmax) == pytest.approx((-largest, largest))
+    below, nothing, above = (image.cmap(image.norm(x))[:3] for x in (-largest, 0.0, largest))
+    assert nothing == pytest.approx(background, abs=0.02)
+    assert below[0] > below[2]
+    assert above[2] > above[0]
+    assert figure.axes[1].get_ylabel() == "effect"
+    with pytest.raises(ValueError, match='scale must be "linear" for effects'):
+        heatmap(effects, head=1, scale="log")
+
+
+def test_norms_are_drawn_as_weights_are() -> None:
+    given = matrix(8)
+    norms = NormMatrix(
+        given, torch.randn(*given.shape[:2], 8, 4), torch.randn(given.shape[1], 4, 6)
+    )
+    figure = heatmap(norms, head=2)
+    np.testing.assert_allclose(drawn(figure), norms[0, 2].dense(), atol=1e-12)
+    assert figure.axes[1].get_ylabel() == "norm"

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.views.diverging import DARK, LIGHT
+
 if TYPE_CHECKING:
     import matplotlib.colors
 
@@ -71,6 +73,16 @@ def sequential(ax: Any, *, lowest: float = 0.0) -> "matplotlib.colors.Colormap":
     if lowest:
         ramp = LinearSegmentedColormap.from_list("regard", ramp(np.linspace(lowest, 1.0, 24)))
     return ramp.with_extremes(bad=(*ground, 0.0))
+
+
+def diverging(ax: Any) -> "matplotlib.colors.Colormap":
+    """Return a colormap for signed numbers with the background colour in the middle."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgb
+
+    colours = [to_rgb(colour) for colour in (DARK if is_dark(ax) else LIGHT)]
+    colours[len(colours) // 2] = background(ax)
+    ramp = LinearSegmentedColormap.from_list("regard-signed", colours)
+    return ramp.with_extremes(bad=(*background(ax), 0.0))
 
 
 def unknown(ax: Any) -> Colour:

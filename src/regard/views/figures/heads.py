@@ -11,12 +11,13 @@ from torch import Tensor
 
 from regard.calls.call import AttentionCall
 from regard.calls.choose import one_sequence
+from regard.calls.head_effects import HeadEffects
 from regard.calls.measures import MEASURES, measures
 from regard.calls.tokens import readable
 from regard.errors import check_choice
 from regard.matrix import AttentionMatrix
 from regard.matrix.groups import GROUP
-from regard.views.figures.colours import muted, sequential, unknown
+from regard.views.figures.colours import diverging, muted, sequential, unknown
 from regard.views.figures.fonts import drawable, width_of, wrapped
 from regard.views.figures.names import layer_names
 from regard.views.figures.style import (
@@ -44,7 +45,7 @@ _MARGIN = 0.4
 @drawing()
 def heads(
     calls: Sequence[AttentionMatrix | AttentionCall],
-    values: str | Float[Tensor, "calls heads"] | None = None,
+    values: str | HeadEffects | Float[Tensor, "calls heads"] | None = None,
     *,
     label: str | None = None,
     batch: int | None = None,
@@ -55,9 +56,10 @@ def heads(
 
     Args:
         calls: watched calls, or a matrix for each layer.
-        values: a name from `regard.views.MEASURES`, or a number for each head, [calls, heads], with
-            NaN in grey. By default each head is a picture of its matrix: the square root of its
-            weights, relative to the largest cell of the head, so compare shapes, not strengths.
+        values: a name from `regard.views.MEASURES`, the effects of heads, or a number for each
+            head, [calls, heads], with NaN in grey and numbers below 0 in orange. By default each
+            head is a picture of its matrix: the square root of its weights, relative to the largest
+            cell of the head, so compare shapes, not strengths.
         label: label of your own numbers.
         batch: which sequence, if there are several.
         tokens: the tokens of the text; their beginning is written below.
@@ -165,7 +167,7 @@ def _spread(picture: NDArray[Any], size: int) -> NDArray[Any]:
 
 def _numbers(
     calls: Sequence[Any],
-    values: str | Tensor,
+    values: str | HeadEffects | Tensor,
     label: str | None,
     counts: list[int],
     batch: int | None,
@@ -175,6 +177,8 @@ def _numbers(
         check_choice("values", values, MEASURES)
         known = MEASURES[values]
         return measures(calls, batch)[values].numpy(), label or f"{known.name}, {known.unit}"
+    if isinstance(values, HeadEffects):
+        values, label = values.effects, label or f"effect, {values.how}"
     if values.shape != (len(calls), max(counts)):
         raise ValueError(
             f"values must have the shape [calls, heads], {[len(calls), max(counts)]}, "
@@ -185,9 +189,12 @@ def _numbers(
 
 def _draw_numbers(ax: Any, numbers: NDArray[Any], label: str) -> None:
     known = numbers[np.isfinite(numbers)]
-    highest = known.max(initial=0.0)
-    lowest = min(0.0, known.min(initial=0.0))
-    colours = sequential(ax).with_extremes(bad=unknown(ax))
+    highest, lowest = known.max(initial=0.0), 0.0
+    colours = sequential(ax)
+    if known.min(initial=0.0) < 0.0:
+        highest = np.abs(known).max()
+        colours, lowest = diverging(ax), -highest
+    colours = colours.with_extremes(bad=unknown(ax))
     image = ax.imshow(numbers, cmap=colours, vmin=lowest, vmax=highest or 1.0)
     # A vertical colour bar is too short beside one or two layers.
     place = "right" if len(numbers) > 3 else "bottom"

@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.calls.call import AttentionCall
-from regard.calls.choose import one_head, one_sequence
+from regard.calls.choose import head_of, one_sequence, sequence_of
 from regard.errors import check_choice
-from regard.matrix import AttentionMatrix
-from regard.views.figures.colours import sequential, unknown
+from regard.matrix import EffectMatrix, NormMatrix
+from regard.matrix.lazy_matrix import LazyMatrix
+from regard.views.figures.colours import diverging, sequential, unknown
 from regard.views.figures.fonts import wrapped
 from regard.views.figures.names import title_of
 from regard.views.figures.style import (
@@ -39,7 +40,7 @@ class _Map(NamedTuple):
         width: keys per cell.
     """
 
-    matrix: AttentionMatrix
+    matrix: LazyMatrix
     cells: NDArray[Any]
     height: int
     width: int
@@ -47,7 +48,7 @@ class _Map(NamedTuple):
 
 @drawing()
 def heatmap(
-    what: AttentionMatrix | AttentionCall,
+    what: LazyMatrix | AttentionCall,
     tokens: Sequence[str] | None = None,
     *,
     key_tokens: Sequence[str] | None = None,
@@ -62,24 +63,27 @@ def heatmap(
 ) -> "matplotlib.figure.Figure":
     """Draw the weights of one or more heads, queries downwards and keys across.
 
+    Effects are blue where they support the target and orange where they oppose it.
+
     Args:
-        what: a watched call, or an attention matrix.
+        what: a watched call, or a matrix of weights, effects or norms.
         tokens: such as `tokenizer.convert_ids_to_tokens(ids)`. They label the axes if they fit;
             otherwise positions do.
         key_tokens: the key tokens, for cross-attention.
         head: which head or heads; all by default.
         batch: which sequence, if there are several.
-        scale: "linear", or "log" down to 1/10,000 of the maximum. Pairs of weight 0, such as masked
-            ones, have the background colour in both.
+        scale: "linear", or "log" down to 1/10,000 of the maximum, not for effects. Pairs of weight
+            0, such as masked ones, have the background colour in both.
         pool: pooling of a cell with several pairs, "mean" or "max".
         size: largest number of cells along an axis. Longer texts are pooled; see the colour bar.
-        vmax: the weight at the end of the colour scale; by default the largest drawn.
+        vmax: the number at the end of the colour scale; by default the largest drawn, by size.
         ax: a matplotlib Axes, for a single head.
         figsize: width and height in inches; by default as wide as a column.
 
     Raises:
         ImportError: matplotlib is missing.
-        ValueError: tokens don't fit the matrix, or ax is given for several heads.
+        ValueError: tokens don't fit the matrix, ax is given for several heads, or scale is "log"
+            for effects.
 
     >>> import torch, regard
     >>> x = torch.randn(1, 4, 5, 8)
@@ -90,7 +94,10 @@ def heatmap(
     from matplotlib.ticker import FuncFormatter
 
     check_choice("scale", scale, ("linear", "log"))
-    matrix = one_sequence(what, batch)
+    matrix = sequence_of(what, batch) if isinstance(what, LazyMatrix) else one_sequence(what, batch)
+    signed = matrix.view.source.signed
+    if signed and scale == "log":
+        raise ValueError('scale must be "linear" for effects, which are signed, got "log"')
     kind = what.kind if isinstance(what, AttentionCall) else "self"
     rows, columns = row_and_column_labels(matrix, tokens, key_tokens, kind=kind)
     chosen = _chosen(matrix, head)
@@ -108,8 +115,12 @@ def heatmap(
         width = COLUMN if len(maps) <= 12 else PAGE
         figure = new_figure(width, width * down / across + 1.5, figsize)
         panels = list(figure.subplots(down, across, squeeze=False).flat)
-    norm, extend = _norm(maps, scale, vmax)
-    colours = sequential(panels[0], lowest=0.1 if scale == "log" else 0.0)
+    if signed:
+        norm, extend = _signed_norm(maps, vmax)
+        colours = diverging(panels[0])
+    else:
+        norm, extend = _norm(maps, scale, vmax)
+        colours = sequential(panels[0], lowest=0.1 if scale == "log" else 0.0)
     image: Any = None
     for panel, one in zip(panels, maps, strict=False):
         image = _draw(panel, one, norm, colours)
@@ -130,17 +141,17 @@ def heatmap(
     return figure
 
 
-def _chosen(matrix: AttentionMatrix, head: int | Sequence[int] | None) -> list[AttentionMatrix]:
+def _chosen(matrix: LazyMatrix, head: int | Sequence[int] | None) -> list[LazyMatrix]:
     """Return the matrix [queries, keys] of each head to draw."""
     if "heads" not in matrix.axes or isinstance(head, int):
-        return [one_head(matrix, head if isinstance(head, int) else None)]
+        return [head_of(matrix, head if isinstance(head, int) else None)]
     heads = list(range(matrix.shape[0]) if head is None else head)
     if not heads:
         raise ValueError("head must not be empty: leave it out to draw all")
     return [matrix[number] for number in heads]
 
 
-def _maps(matrices: list[AttentionMatrix], size: int, pool: Literal["mean", "max"]) -> list[_Map]:
+def _maps(matrices: list[LazyMatrix], size: int, pool: Literal["mean", "max"]) -> list[_Map]:
     pooled = [(matrix, matrix.pool(size, pool)) for matrix in matrices]
     return [
         _Map(one, found.cells.cpu().numpy(), found.height, found.width) for one, found in pooled
@@ -165,6 +176,17 @@ def _norm(
     return LogNorm(lowest, highest), "both" if above == "max" and below == "min" else (
         above if above == "max" else below
     )
+
+
+def _signed_norm(maps: list[_Map], vmax: float | None) -> "tuple[matplotlib.colors.Normalize, str]":
+    """Return the same with 0 in the middle."""
+    from matplotlib.colors import Normalize
+
+    numbers = np.concatenate([one.cells[~np.isnan(one.cells)] for one in maps])
+    highest = float(vmax or np.abs(numbers).max(initial=0.0) or 1.0)
+    outside = (bool((numbers < -highest).any()), bool((numbers > highest).any()))
+    ends = {(True, True): "both", (True, False): "min", (False, True): "max"}
+    return Normalize(-highest, highest), ends.get(outside, "neither")
 
 
 def _draw(ax: Any, one: _Map, norm: Any, colours: Any) -> Any:
@@ -194,14 +216,16 @@ def _plain(weight: float, _: Any) -> str:
 
 def _about(one: _Map, pool: str) -> list[str]:
     """Return the label of the colour bar, in parts that can be wrapped."""
+    name = "norm" if isinstance(one.matrix, NormMatrix) else "weight"
+    name = "effect" if isinstance(one.matrix, EffectMatrix) else name
     if one.height == one.width == 1:
-        return ["weight"]
-    what = "mean weight of" if pool == "mean" else "largest weight of"
+        return [name]
+    what = f"mean {name} of" if pool == "mean" else f"largest {name} of"
     return [what, f"{one.height} × {one.width} tokens"]
 
 
 def _label(
-    panels: list[Any], across: int, labels: tuple[Labels, Labels], matrix: AttentionMatrix
+    panels: list[Any], across: int, labels: tuple[Labels, Labels], matrix: LazyMatrix
 ) -> tuple[float, float]:
     """Label rows left of a grid and columns below it; return the size of a panel, in points."""
     left = panels[::across]

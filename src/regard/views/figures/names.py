@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from regard.calls.call import AttentionCall
-from regard.matrix import AttentionMatrix
+from regard.matrix.lazy_matrix import LazyMatrix
 
 
 def layer_of(what: Any) -> str:
@@ -20,12 +20,12 @@ def layer_names(calls: Sequence[Any]) -> list[str]:
     return [str(place) for place in range(len(calls))]
 
 
-def head_names(matrix: AttentionMatrix) -> list[str]:
+def head_names(matrix: LazyMatrix) -> list[str]:
     """Return the indices of the heads of a matrix in its source."""
     return [str(head) for head in matrix.view.heads]
 
 
-def title_of(what: Any, matrix: AttentionMatrix) -> str:
+def title_of(what: Any, matrix: LazyMatrix) -> str:
     """Return the title of a figure: "layer 5, head 3", "layer 5, mean of 12 heads".
 
     Args:

@@ -7,8 +7,8 @@ import torch
 
 from regard.calls.call import Kind
 from regard.calls.tokens import label, readable
-from regard.matrix import AttentionMatrix
 from regard.matrix.index import as_tensor
+from regard.matrix.lazy_matrix import LazyMatrix
 from regard.views.figures.fonts import drawable
 
 Labels = list[str] | None
@@ -20,13 +20,13 @@ def labels_of(tokens: Sequence[str]) -> list[str]:
     return [drawable(label(piece)) for piece in readable(tokens)]
 
 
-def positions_of(matrix: AttentionMatrix, axis: Literal["queries", "keys"]) -> list[int]:
+def positions_of(matrix: LazyMatrix, axis: Literal["queries", "keys"]) -> list[int]:
     """Return the index in the whole matrix of each row or column."""
     return as_tensor(getattr(matrix.view, axis)).tolist()
 
 
 def row_and_column_labels(
-    matrix: AttentionMatrix,
+    matrix: LazyMatrix,
     tokens: Sequence[str] | None,
     key_tokens: Sequence[str] | None = None,
     *,
@@ -56,7 +56,7 @@ def row_and_column_labels(
     )
 
 
-def _of_one_text(matrix: AttentionMatrix, labels: list[str]) -> tuple[Labels, Labels]:
+def _of_one_text(matrix: LazyMatrix, labels: list[str]) -> tuple[Labels, Labels]:
     """Return the labels of rows and columns that are tokens of one text."""
     view = matrix.view
     places, columns = view.source.positions(view.queries).cpu(), as_tensor(view.keys)
