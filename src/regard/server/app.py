@@ -17,7 +17,7 @@ from regard.server.routes import data, router
 from regard.server.service import Service
 from regard.server.viewer import viewer_of
 
-_ABOUT = """Tiles of attention maps, computed on request. All files below `data/DIGEST/` are immutable
+_ABOUT = """Tiles of attention maps, computed on request. Files below `data/DIGEST/` are immutable
 and may be cached; `/api/v1/` has the same tiles in the HiGlass protocol. Errors are
 `{"error": "…"}`."""
 
