@@ -1,4 +1,4 @@
-"""``import regard`` loads torch and the lower floors only, and soon."""
+"""``import regard`` loads nothing; its names load torch and the lower floors only, and soon."""
 
 import builtins
 import compileall
@@ -30,6 +30,8 @@ OPTIONAL = (
 LIST_OPTIONAL = f"""
 import sys
 import regard
+assert "torch" not in sys.modules
+regard.attend, regard.AttentionMatrix, regard.causal, regard.watch
 print(*(name for name in {OPTIONAL!r} if name in sys.modules))
 """
 
@@ -38,7 +40,7 @@ import time
 start = time.perf_counter()
 import torch
 between = time.perf_counter()
-import regard
+from regard import AttentionMatrix, attend, causal, watch
 end = time.perf_counter()
 print(between - start, end - between)
 """
@@ -59,6 +61,32 @@ with regard.watch(layer) as seen:
 print("sympy" in sys.modules)
 """
 
+
+IMPORT_ORDERS = """
+import inspect
+import sys
+
+for first in (
+    "import regard",
+    "import regard.watch",
+    "import regard.watch.seen",
+    "import regard.watch as other",
+    "from regard.watch import Seen, watch",
+    "from regard import watch",
+    "from regard import *",
+    "import regard.effects",
+):
+    for name in [name for name in sys.modules if name.split(".")[0] == "regard"]:
+        del sys.modules[name]
+    exec(first, {})
+    import regard
+    from regard import watch
+    assert inspect.isfunction(regard.watch) and watch is regard.watch, first
+    import regard.watch.watcher
+    from regard.watch import Seen
+    assert watch is regard.watch and Seen.__module__ == "regard.watch.seen", first
+    print(first)
+"""
 
 IMPORT_ALL = f"""
 import sys
@@ -85,6 +113,12 @@ def test_import_takes_little_longer_than_torch(run_python: Callable[..., str]) -
     runs = [[*map(float, run_python("-c", TIME_IMPORTS).split())] for _ in range(3)]
     torch_seconds, regard_seconds = map(min, zip(*runs, strict=True))
     assert regard_seconds <= torch_seconds / 4
+
+
+def test_watch_is_the_function_in_whatever_order_one_imports(
+    run_python: Callable[..., str],
+) -> None:
+    assert len(run_python("-W", "error", "-c", IMPORT_ORDERS).splitlines()) == 8
 
 
 def test_all_of_it_can_be_completed() -> None:

@@ -1,33 +1,34 @@
 """Self-attention on PyTorch: build it, run it at the speed of the fused kernels, look inside it."""
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-from regard.attention import attend, attend_with_lse, plan
-from regard.matrix import AttentionMatrix, EffectMatrix, rollout
-from regard.patterns import (
-    causal,
-    columns,
-    documents,
-    everyone,
-    global_at,
-    neighbours,
-    padding,
-    pairs,
-    prefix,
-    strided,
-    window,
-)
-from regard.watch import watch
 
 if TYPE_CHECKING:
     from regard import effects as effects
+    from regard.attention import attend, attend_with_lse, plan
     from regard.attribution import attribute
     from regard.effects import ablate, knock_out
+    from regard.matrix import AttentionMatrix, EffectMatrix, rollout
+    from regard.patterns import (
+        causal,
+        columns,
+        documents,
+        everyone,
+        global_at,
+        neighbours,
+        padding,
+        pairs,
+        prefix,
+        strided,
+        window,
+    )
     from regard.recording import open as open
     from regard.recording import save as save
     from regard.server.notebook import map as map
     from regard.views import page
+    from regard.watch import watch
 
 __version__ = "0.1.0"
 
@@ -58,35 +59,70 @@ __all__ = [
     "window",
 ]
 
+_NAMES = {
+    "attention": ("attend", "attend_with_lse", "plan"),
+    "attribution": ("attribute",),
+    "effects": ("ablate", "knock_out"),
+    "matrix": ("AttentionMatrix", "EffectMatrix", "rollout"),
+    "patterns": (
+        "causal",
+        "columns",
+        "documents",
+        "everyone",
+        "global_at",
+        "neighbours",
+        "padding",
+        "pairs",
+        "prefix",
+        "strided",
+        "window",
+    ),
+    "recording": ("open", "save"),
+    "server.notebook": ("map",),
+    "views": ("page",),
+}
+"""The public names of each package. They are loaded on first use: torch takes seconds."""
+
+_PACKAGES = ("attention", "calls", "effects", "matrix", "patterns", "positions")
+"""Packages that need not be imported to be used."""
+
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+
 
 def __dir__() -> list[str]:
     """List all names, including those that are not loaded yet."""
-    later = {"effects", "map", "open", "save"}
-    return sorted({*globals(), *__all__, *later} - {"TYPE_CHECKING", "Any", "import_module"})
+    own = {"Any", "ModuleType", "TYPE_CHECKING", "import_module", "sys"}
+    return sorted({*globals(), *_HOMES, *_PACKAGES, "watch"} - own)
 
 
 def __getattr__(name: str) -> Any:
-    """Load what most programs don't use on first use."""
-    if name in ("ablate", "effects", "knock_out"):
-        effects = import_module("regard.effects")
-        return effects if name == "effects" else getattr(effects, name)
-    if name == "attribute":
-        from regard.attribution import attribute
+    """Load a name on first use."""
+    if name in _PACKAGES:
+        return import_module(f"regard.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        home = import_module(f"regard.{_HOMES[name]}")
+    except ImportError as error:
+        if name not in ("map", "open", "save"):
+            raise
+        message = f'recordings need zarr: pip install "regard[map]" ({error})'
+        raise ImportError(message) from error
+    found = globals()[name] = getattr(home, name)
+    return found
 
-        return attribute
-    if name == "page":
-        from regard.views import page
 
-        return page
-    if name in ("map", "open", "save"):
-        try:
-            if name == "map":
-                from regard.server.notebook import map as show_map
+class _Package(ModuleType):
+    """This package, in which `watch` is the function, though a package has that name too."""
 
-                return show_map
-            from regard import recording
-        except ImportError as error:
-            message = f'recordings need zarr: pip install "regard[map]" ({error})'
-            raise ImportError(message) from error
-        return getattr(recording, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    @property
+    def watch(self) -> Any:
+        """See a running model: its attention, exactly, with the kernels that it has."""
+        return import_module("regard.watch.watch").watch
+
+    @watch.setter
+    def watch(self, package: ModuleType) -> None:
+        """Ignore the package, which Python hands over when it is imported."""
+
+
+sys.modules[__name__].__class__ = _Package

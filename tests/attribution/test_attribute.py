@@ -78,7 +78,7 @@ def test_leaving_one_out_is_a_run_under_a_mask() -> None:
     assert -1.0 <= checked.spearman <= 1.0
 
 
-def test_verify_hides_one_passage_at_least():
+def test_verify_hides_one_passage_at_least() -> None:
     with pytest.raises(ValueError, match="count must be"):
         run().verify(0)
 

@@ -107,7 +107,9 @@ def test_map_says_which_port_is_taken(book: Made) -> None:
 
 LOADED = """
 import sys
-import regard.cli.app
+from regard.cli.app import COMMANDS, load
+for name in COMMANDS:
+    load(name)
 print(*(name for name in ("fastapi", "uvicorn", "zarr") if name in sys.modules))
 """
 

@@ -1,10 +1,9 @@
 """The commands and their options, frozen: what scripts of users rely on."""
 
+from collections.abc import Callable
 from typing import Any
 
-from typer.main import get_command
-
-from regard.cli.app import app
+from regard.cli.app import COMMANDS, load
 
 SURFACE = {
     "look": {
@@ -101,26 +100,45 @@ SURFACE = {
 }
 
 
-def _commands(group: Any, before: str = "") -> dict[str, Any]:
+def _commands() -> dict[str, Any]:
     """Return all commands by the words that call them."""
-    found: dict[str, Any] = {}
-    for name, one in group.commands.items():
-        if hasattr(one, "commands"):
-            found |= _commands(one, f"{name} ")
-        else:
-            found[before + name] = one
-    return found
+    loaded = {name: load(name) for name in COMMANDS}
+    atlas = loaded.pop("atlas")
+    return loaded | {f"atlas {name}": one for name, one in atlas.commands.items()}
 
 
 def test_the_surface_is_as_it_was() -> None:
     found = {
         name: {parameter.opts[0] for parameter in one.params if parameter.name != "help"}
-        for name, one in _commands(get_command(app)).items()
+        for name, one in _commands().items()
     }
     assert found == SURFACE
 
 
 def test_every_command_has_an_example() -> None:
-    for name, one in _commands(get_command(app)).items():
+    for name, one in _commands().items():
         # The first word of a survey can be left out.
         assert f"regard {name.removesuffix(' survey')}" in one.help
+
+
+def test_the_list_of_commands_says_what_each_says() -> None:
+    said = {name: " ".join(load(name).help.split("\n\n")[0].split()) for name in COMMANDS}
+    assert said == COMMANDS
+
+
+LOADED = """
+import sys
+from regard.cli import main
+sys.argv = ["regard", "{option}"]
+try:
+    main()
+except SystemExit:
+    print("loaded:", *({"torch", "regard.cli.look"} & set(sys.modules)))
+"""
+
+
+def test_help_and_version_do_not_load_torch(run_python: Callable[..., str]) -> None:
+    for option, says in (("--help", "Print the strongest keys"), ("--version", "0.")):
+        said = run_python("-c", LOADED.replace("{option}", option))
+        assert says in said
+        assert said.endswith("loaded:\n")

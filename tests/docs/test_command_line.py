@@ -6,23 +6,25 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
-from typer.main import get_command
 
-from regard.cli.app import app
+from regard.cli.app import COMMANDS as NAMES
+from regard.cli.app import load
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
 
 
-def _commands(group: Any, before: str = "regard") -> dict[str, Any]:
+def _commands() -> dict[str, Any]:
     """Return all commands by the words that call them."""
     found: dict[str, Any] = {}
-    for name, one in group.commands.items():
-        called = f"{before} {name}"
-        found |= _commands(one, called) if hasattr(one, "commands") else {called: one}
+    for name in NAMES:
+        one = load(name)
+        inner = getattr(one, "commands", None)
+        found |= {f"regard {name} {word}": each for word, each in (inner or {}).items()}
+        found |= {} if inner else {f"regard {name}": one}
     return found
 
 
-COMMANDS = _commands(get_command(app))
+COMMANDS = _commands()
 
 
 def _section(called: str, command: Any) -> str:

@@ -217,7 +217,7 @@ class TestReductions:
 @pytest.mark.parametrize("reduction", [Entropy(), EffectiveKeys(), Distance()])
 def test_reductions_of_weights_are_refused(reduction: Any) -> None:
     name = type(reduction).__name__
-    with pytest.raises(ValueError, match=f"{name} is of weights, and effects are signed"):
+    with pytest.raises(ValueError, match=f"{name} needs weights, not effects or norms"):
         effects_of(case_of()).summarize(reduction)
 
 

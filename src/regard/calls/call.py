@@ -11,7 +11,8 @@ from torch import Tensor
 
 from regard.calls.check import NOT_COMPARED, Check
 from regard.calls.output_gradient import OutputGradient
-from regard.matrix import AttentionMatrix, EffectMatrix
+from regard.calls.output_projection import OutputProjection
+from regard.matrix import AttentionMatrix, EffectMatrix, NormMatrix
 from regard.matrix.effects import Effects
 from regard.matrix.reduction import AnyReduction
 from regard.matrix.scores import Scores
@@ -40,6 +41,9 @@ class AttentionCall:
         batch: number of sequences.
         heads: number of query heads.
         key_heads: number of key heads.
+        first_head: number of its first head; not 0 where tensor parallelism gives the heads before
+            it to other processes.
+        num_all_heads: number of query heads of all processes; None if this one has all.
         queries: number of queries.
         keys: number of keys.
         dtype: dtype of its tensors.
@@ -53,6 +57,7 @@ class AttentionCall:
         key_text: number of the text of its keys.
         view: its matrix, not computed; None if it was not kept.
         gradient: gradient of its output; None if it was watched without effects.
+        projection: its output projection; None if it was watched without values, or not found.
     """
 
     index: int = -1
@@ -64,6 +69,8 @@ class AttentionCall:
     batch: int = 0
     heads: int = 0
     key_heads: int = 0
+    first_head: int = 0
+    num_all_heads: int | None = None
     queries: int = 0
     keys: int = 0
     dtype: torch.dtype = torch.float32
@@ -76,6 +83,7 @@ class AttentionCall:
     key_text: int = 0
     view: View | None = field(default=None, repr=False)
     gradient: OutputGradient | None = field(default=None, repr=False)
+    projection: OutputProjection | None = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -138,6 +146,25 @@ class AttentionCall:
             self.view.source, gradient.value, gradient.total, overwritten=gradient.overwritten
         )
         return EffectMatrix.of(replace(self.view, source=source))
+
+    @property
+    def norms(self) -> NormMatrix:
+        """Weights times the length of what is looked at, A[i, j] · ‖v_j W_O‖, not computed.
+
+        The output projection W_O is the linear layer that got the output of the call, number for
+        number.
+
+        Raises:
+            ValueError: the model was watched without `values=True`, no such layer was found, or the
+                call was not understood.
+            Overwritten: queries, keys, values or the projection were modified in place since.
+        """
+        value = self.value
+        if self.projection is None:
+            raise ValueError(
+                f"{self} has no norms: its output did not go to one linear layer as it was"
+            )
+        return NormMatrix(self.matrix, value, self.projection.by_head)
 
     @property
     def checked_gradient(self) -> OutputGradient:
@@ -222,11 +249,23 @@ class AttentionCall:
             'keep="tensors", or use its results'
         )
 
+    def sharded(self, first_head: int, num_all_heads: int) -> "AttentionCall":
+        """Return the call as one of some heads, where other processes have the others."""
+        view = None if self.view is None else replace(self.view, first_head=first_head)
+        return replace(self, first_head=first_head, num_all_heads=num_all_heads, view=view)
+
+    @property
+    def head_numbers(self) -> range:
+        """The numbers of its heads."""
+        return range(self.first_head, self.first_head + self.heads)
+
     @property
     def heads_as_text(self) -> str:
         """The number of heads, and of key heads if different; "?" if unknown."""
         if not self.heads_known:
             return "?"
+        if self.num_all_heads is not None:
+            return f"{self.first_head}–{self.head_numbers[-1]} of {self.num_all_heads}"
         return str(self.heads) if self.heads == self.key_heads else f"{self.heads}/{self.key_heads}"
 
     def __str__(self) -> str:

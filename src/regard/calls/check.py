@@ -1,6 +1,7 @@
 """Compare sampled rows of A @ V with the kernel's output."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -67,6 +68,15 @@ EMPTY = Check(torch.tensor(0.0), note="empty")
 """The output is empty."""
 
 
+def worst(checks: Sequence[Check]) -> Check:
+    """Return the check that says most against a call: one that failed, or was not made."""
+    for wanted in (False, None):
+        for check in checks:
+            if check.passed is wanted:
+                return check
+    return max(checks, key=lambda check: check.gap or 0.0)
+
+
 def tolerance(dtype: torch.dtype) -> float:
     """Return the tolerance of outputs of a dtype.
 
@@ -83,7 +93,8 @@ def check_scores(
     output: Float[Tensor, "batch heads queries value_dim"],
     index: int,
     *,
-    dropout: bool,
+    dropout: bool = False,
+    every_row: bool = False,
 ) -> Check:
     """Compare some rows of A @ V with the kernel's output.
 
@@ -93,6 +104,7 @@ def check_scores(
         output: the kernel's output.
         index: the number of the call, which selects the rows.
         dropout: whether there was dropout.
+        every_row: whether to compare all rows.
     """
     if dropout:
         return DROPOUT
@@ -100,7 +112,7 @@ def check_scores(
     if not output.numel() or not num_keys:
         return EMPTY
     with torch.autocast(source.device.type, enabled=False):
-        chosen = _sampled(num_queries, index)
+        chosen = range(num_queries) if every_row else sampled_rows(num_queries, index)
         rows = source.rows(range(batch), range(heads), chosen)
         partial = [] if isinstance(source.full_pattern, Everyone) else [slice(0, num_keys)]
         columns = KeyColumns(range(num_keys), partial)
@@ -132,7 +144,7 @@ def check_weights(
     if not output.numel() or not weights.shape[3]:
         return EMPTY
     with torch.autocast(weights.device.type, enabled=False):
-        rows = _as_slice(_sampled(weights.shape[2], index))
+        rows = _as_slice(sampled_rows(weights.shape[2], index))
         chosen = weights[:, :, rows].to(torch.promote_types(weights.dtype, torch.float32))
         gap = _gaps(chosen, value, output[:, :, rows]).max()
     return Check(gap, tolerance(torch.promote_types(weights.dtype, output.dtype)))
@@ -153,7 +165,7 @@ def _gaps(
     return (expected - given).abs().amax(dim=-1) / size.clamp(min=torch.finfo(size.dtype).tiny)
 
 
-def _sampled(num_queries: int, index: int) -> Index:
+def sampled_rows(num_queries: int, index: int) -> Index:
     """Return the last row and a few others, different ones in each call."""
     if num_queries <= _ROWS:
         return range(num_queries)

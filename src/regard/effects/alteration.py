@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from regard.effects.layers import Layers
 from regard.internals import without_torch_function
+from regard.watch.head_shards import head_shard
 from regard.watch.model_listener import ModelListener
 from regard.watch.module_stack import Frame
 from regard.watch.product import Product
@@ -80,6 +81,7 @@ class Alteration(ModelListener):
             said = num_heads_of(site.module)
             if call.query.shape[1] == 1 and said is not None and said > 1:
                 self.refuse(site, f"its {said} heads can't be told from its batch")
+            self._check_all_heads(site, call.query.shape[1], call.query.shape[-1])
             return self.altered(site, call)
 
     def catch_product(self, product: Product, num_heads: int | None) -> Tensor | None:
@@ -94,6 +96,7 @@ class Alteration(ModelListener):
             self._layers.ran(site.name)
             if not reading.heads_known:
                 self.refuse(site, "its heads can't be told from its batch")
+            self._check_all_heads(site, reading.weights.shape[1], None)
             return self.altered_product(site, product, reading, num_heads)
 
     def catch_lost(self, frame: Frame, reason: str) -> None:
@@ -153,6 +156,15 @@ class Alteration(ModelListener):
         if not torch.equal(found.flatten().sort().values, numbers):
             self.refuse(site, "something is added to its output by the function that computes it")
         return found.long()
+
+    def _check_all_heads(self, site: CallSite, heads: int, head_dim: int | None) -> None:
+        """Raise ValueError if other processes have heads of a layer, or may have."""
+        try:
+            shard = head_shard(site.module, heads, head_dim)
+        except ValueError as error:
+            self.refuse(site, str(error))
+        if shard.total != heads:
+            self.refuse(site, f"{shard.total - heads} of its {shard.total} heads are elsewhere")
 
     def refuse(self, site: CallSite, reason: str) -> NoReturn:
         """Raise ValueError: a call can't be altered."""

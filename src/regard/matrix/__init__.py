@@ -9,6 +9,7 @@ from regard.matrix.entropy import Entropy, EntropyResult
 from regard.matrix.hits import Hits, HitsResult
 from regard.matrix.mass import Mass, MassResult
 from regard.matrix.matrix import AttentionMatrix
+from regard.matrix.norm_matrix import NormMatrix
 from regard.matrix.offsets import Offsets, OffsetsResult
 from regard.matrix.pool import Pool, PoolResult
 from regard.matrix.received import Received, ReceivedResult
@@ -37,6 +38,7 @@ __all__ = [
     "HitsResult",
     "Mass",
     "MassResult",
+    "NormMatrix",
     "Offsets",
     "OffsetsResult",
     "Pool",

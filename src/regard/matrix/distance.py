@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.matrix.index import as_tensor
-from regard.matrix.reduction import Sums, merged, refuse_signed, zeros
+from regard.matrix.reduction import Sums, check_weights, merged, zeros
 from regard.matrix.result import Result
 from regard.matrix.source import Fact
 from regard.matrix.tiles import Tile
@@ -59,7 +59,7 @@ class Distance:
                 raise ValueError(f"Distance: shares must lie between 0 and 1, got {share}")
 
     def start(self, view: View) -> Sums:
-        refuse_signed(view, "Distance")
+        check_weights(view, "Distance")
         if 0 in view.sizes:
             return Sums(view.outline, {"mass": zeros(view, 1)})
         queries, keys = view.source.positions(view.queries), as_tensor(view.keys)

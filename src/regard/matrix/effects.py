@@ -4,9 +4,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
+from regard.matrix.derived import Derived
 from regard.matrix.groups import grouped
 from regard.matrix.heads import as_rows_of_key_heads, head_runs, key_heads_of, write_products
 from regard.matrix.index import Index, put, read, take
@@ -16,35 +17,33 @@ from regard.matrix.source import (
     Fact,
     KeyColumns,
     QueryRows,
-    Source,
     WeightBlock,
 )
-from regard.patterns import Pattern
 from regard.versions import Overwritten, Versions
 
 
 @dataclass(eq=False)
-class Effects:
+class Effects(Derived):
     """The effect of each pair, or its contribution, from weights, values and gradients; a `Source`.
 
     With g the gradient of a target with respect to the output o, the contribution of a pair is
     A · (g·v), and its effect A · (g·v − g·o).
 
     Attributes:
-        weights: the attention matrix.
         value: [batch, key_heads, keys, value_dim].
         gradient: of the target with respect to the output, [batch, heads, queries, value_dim].
         contributions: whether to leave g·o out.
         overwritten: what to say if a tensor was modified in place.
     """
 
-    weights: Source
     value: Float[Tensor, "batch key_heads keys value_dim"]
     gradient: Float[Tensor, "batch heads queries value_dim"]
     contributions: bool = False
     overwritten: str = OVERWRITTEN
     _versions: Versions = field(init=False, repr=False)
     _row_totals: Tensor = field(init=False, repr=False)
+
+    signed = True
 
     def __post_init__(self) -> None:
         self._versions = Versions([("value", self.value), ("gradient", self.gradient)])
@@ -55,44 +54,12 @@ class Effects:
             )
 
     @property
-    def shape(self) -> tuple[int, int, int, int]:
-        return self.weights.shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.weights.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.weights.device
-
-    @property
-    def pattern(self) -> Pattern:
-        return self.weights.pattern
-
-    @property
-    def biased(self) -> bool:
-        return self.weights.biased
-
-    @property
-    def signed(self) -> bool:
-        return True
-
-    @property
     def group(self) -> int:
         """How many heads share the values of one key head."""
         return self.shape[1] // self.value.shape[1]
 
-    def positions(self, queries: Index) -> Int[Tensor, "rows"]:
-        return self.weights.positions(queries)
-
     def head_runs(self, heads: range, most: int) -> Iterator[range]:
         return head_runs(heads, self.group, most)
-
-    def allowed(
-        self, rows: QueryRows, keys: Index
-    ) -> Bool[Tensor, "some_batch heads_or_1 rows some_columns"]:
-        return self.weights.allowed(rows, keys)
 
     def check(self) -> None:
         self.weights.check()

@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.matrix.reduction import Sums, merged, refuse_signed, rows_of_zeros
+from regard.matrix.reduction import Sums, check_weights, merged, rows_of_zeros
 from regard.matrix.result import Result
 from regard.matrix.source import Fact
 from regard.matrix.tiles import Tile
@@ -37,7 +37,7 @@ class Entropy:
     merge = staticmethod(merged)
 
     def start(self, view: View) -> Sums:
-        refuse_signed(view, "Entropy")
+        check_weights(view, "Entropy")
         return rows_of_zeros(view, nats=())
 
     def update(self, state: Sums, tile: Tile) -> Sums:

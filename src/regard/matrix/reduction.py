@@ -7,6 +7,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from regard.matrix.derived import Derived
 from regard.matrix.result import Result
 from regard.matrix.source import Fact
 from regard.matrix.tiles import Tile
@@ -109,10 +110,10 @@ def merged_rows(
     return seen
 
 
-def refuse_signed(view: View, name: str) -> None:
-    """Raise ValueError if a reduction that is about weights is asked for of effects."""
-    if view.source.signed:
-        raise ValueError(f"{name} is of weights, and effects are signed: use effects.weights")
+def check_weights(view: View, name: str) -> None:
+    """Raise ValueError unless a matrix has weights, not numbers derived from them."""
+    if isinstance(view.source, Derived):
+        raise ValueError(f"{name} needs weights, not effects or norms: use matrix.weights")
 
 
 def zeros(view: View, *sizes: int, dtype: torch.dtype | None = None) -> Tensor:

@@ -31,6 +31,8 @@ class View:
         queries: which rows.
         keys: which columns, ascending.
         axes: the names of its axes: those that were not picked by a number.
+        first_head: number of the source's first head; not 0 where other processes have those
+            before it.
     """
 
     source: Source
@@ -39,6 +41,7 @@ class View:
     queries: Index
     keys: Index
     axes: tuple[str, ...] = AXES
+    first_head: int = 0
 
     @classmethod
     def whole(cls, source: Source) -> "View":
@@ -60,7 +63,9 @@ class View:
     @property
     def outline(self) -> "Outline":
         """What is left of it without its numbers."""
-        places = (self.batch, self.heads, self.queries, self.keys)
+        before, heads = self.first_head, self.heads
+        numbers = range(heads.start + before, heads.stop + before, heads.step)
+        places = (self.batch, numbers, self.queries, self.keys)
         named: Labels = {
             axis: indices if isinstance(indices, range) else indices.tolist()
             for axis, indices in zip(AXES, places, strict=True)
@@ -134,7 +139,7 @@ class Outline:
     """Which sequences, heads, rows and columns a view has, without its numbers.
 
     Attributes:
-        places: the indices of each axis, in the source.
+        places: the indices of each axis in the source, and the numbers of heads.
         axes: the names of its axes: those that were not picked by a number.
         dtype: the type of its weights.
         signed: whether these are effects, which may lie below 0.

@@ -135,6 +135,7 @@ def _write(
     texts = texts_of(tokens, source)
     layers = layers_of(listed(calls), texts, batch)
     check_whole(layers, texts)
+    _check_all_heads([layer.call for layer in layers])
     root = zarr.open_group(partial, mode="a")
     files = Files(Folder(partial))
     listed_texts: list[tuple[Sequence[str], str | None, Offsets | None]] = []
@@ -192,6 +193,16 @@ def _write(
         }
     )
     _finish(root, partial, facts)
+
+
+def _check_all_heads(calls: Sequence[AttentionCall]) -> None:
+    """Raise ValueError if other processes have heads of a call."""
+    for call in calls:
+        if call.num_all_heads is not None:
+            raise ValueError(
+                f"{call} has heads {call.heads_as_text}, and a recording has all: "
+                "record the model in one process, with device_map= if it is large"
+            )
 
 
 def _finish(root: zarr.Group, folder: Path, facts: Facts) -> None:

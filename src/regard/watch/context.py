@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
 
-from regard.watch.seen import Seen
+Seen = TypeVar("Seen")
 
 _NOT_ENTERED = (
     "regard.watch is a context manager: write `with regard.watch(model) as seen:`, call the model "
@@ -13,7 +13,7 @@ _NOT_ENTERED = (
 )
 
 
-class WatchContext(AbstractContextManager[Seen, bool | None]):
+class WatchContext(AbstractContextManager[Seen, bool | None], Generic[Seen]):
     """A context manager that watches a model; reusable, each time with a new `Seen`.
 
     Using it without `with` raises an error that explains it.

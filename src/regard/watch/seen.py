@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from typing import overload
 
+from torch import distributed
+
 from regard.calls.call import AttentionCall
 from regard.watch import table
+from regard.watch.gathered import gathered
 from regard.watch.seen_effects import SeenEffects
 from regard.watch.stitched import stitched
 
@@ -95,6 +98,28 @@ class Seen(Sequence[AttentionCall]):
                 or cross-attention was watched without the decoder's self-attention.
         """
         return Seen(stitched(self._calls))
+
+    def gather(self, group: "distributed.ProcessGroup | None" = None) -> "Seen":
+        """Bring the summaries of a tensor-parallel model together: all heads, on all ranks.
+
+            with regard.watch(model, keep=[Entropy(), Pool(512)]) as seen:
+                model(**inputs)
+            seen.gather()[5].results[0].entropy     # [batch, heads, queries], of all heads
+
+        All ranks of the group call it, and have run the model on the same inputs.
+
+        Args:
+            group: the ranks that share the heads of the model; all by default.
+
+        Returns:
+            The same calls, with the results of all heads in order.
+
+        Raises:
+            RuntimeError: torch.distributed is not initialized.
+            ValueError: calls have tensors instead of summaries, the ranks have not seen the same
+                calls, or don't have each head once.
+        """
+        return Seen(gathered(self._calls, group))
 
     def __repr__(self) -> str:
         return table.as_text(self._calls)

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.calls.call import AttentionCall
-from regard.calls.check import Check
+from regard.calls.check import Check, worst
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
 from regard.patterns import from_mask
@@ -162,9 +162,9 @@ class _Chain:
             index=index,
             queries=query.shape[2],
             keys=self.num_keys,
-            check=_worst(self.checks),
+            check=worst(self.checks),
             pattern=pattern,
-            view=View.whole(whole),
+            view=replace(View.whole(whole), first_head=self.first.first_head),
             gradient=None,
         )
 
@@ -256,12 +256,3 @@ def _spans(source: Scores, known: dict[tuple[object, ...], Spans]) -> Spans | No
         )
         known[which] = Spans(first, last, num_keys)
     return known[which]
-
-
-def _worst(checks: Sequence[Check]) -> Check:
-    """Return the worst check: a failed or missing one."""
-    for wanted in (False, None):
-        for check in checks:
-            if check.passed is wanted:
-                return check
-    return max(checks, key=lambda check: check.gap or 0.0)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from regard.calls.call import AttentionCall
 from regard.matrix.scores import Scores
 
-_MOST = 40
+MOST = 40
 """Maximum calls in a table: the first and the last ones."""
 
 _WIDEST = 36
@@ -54,13 +54,13 @@ def failed(call: AttentionCall) -> bool:
 
 def _shown(calls: Sequence[AttentionCall]) -> list[AttentionCall | None]:
     """Return the calls to show, with None for a gap."""
-    if len(calls) <= _MOST:
+    if len(calls) <= MOST:
         return list(calls)
-    return [*calls[: _MOST * 3 // 4], None, *calls[-_MOST // 4 :]]
+    return [*calls[: MOST * 3 // 4], None, *calls[-MOST // 4 :]]
 
 
 def _gap(count: int) -> tuple[str, ...]:
-    left_out = count - _MOST * 3 // 4 - _MOST // 4
+    left_out = count - MOST * 3 // 4 - MOST // 4
     return ("⋮", f"{left_out:,} more", *("",) * (len(_HEADER) - 2))
 
 

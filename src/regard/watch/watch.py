@@ -4,19 +4,22 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import nn
 
 from regard.calls.call import AttentionCall
 from regard.matrix.reduction import AnyReduction, is_reduction
+from regard.vllm.engine import Engine, is_engine
 from regard.watch.context import WatchContext
 from regard.watch.options import Options
 from regard.watch.seen import Seen
+from regard.watch.seen_engine import SeenEngine
 from regard.watch.where import Where, check_model, some_names, wanted
 
 
+@overload
 def watch(
     model: nn.Module,
     *,
@@ -26,7 +29,29 @@ def watch(
     offload: str | None = None,
     values: bool = False,
     effects: bool = False,
-) -> WatchContext:
+) -> WatchContext[Seen]: ...
+@overload
+def watch(
+    model: Engine,
+    *,
+    where: Where | Iterable[str | int] | None = None,
+    keep: str | AnyReduction | Sequence[AnyReduction] = "tensors",
+    check: bool = True,
+    offload: str | None = None,
+    values: bool = False,
+    requests: Callable[[str], bool] | None = None,
+) -> WatchContext[SeenEngine]: ...
+def watch(
+    model: nn.Module | Engine,
+    *,
+    where: Where | Iterable[str | int] | None = None,
+    keep: str | AnyReduction | Sequence[AnyReduction] = "tensors",
+    check: bool = True,
+    offload: str | None = None,
+    values: bool = False,
+    effects: bool = False,
+    requests: Callable[[str], bool] | None = None,
+) -> WatchContext[Seen] | WatchContext[SeenEngine]:
     """Capture the exact attention of a model while it runs, with its own kernels.
 
         with regard.watch(model) as seen:
@@ -41,9 +66,16 @@ def watch(
     also after other operations. It compares a few rows of A @ V of each call with the kernel's
     output. Unsupported attention, such as block-sparse, is listed with the reason.
 
+    For a `vllm.LLM` it captures each request, prompt and generated tokens together:
+
+        with regard.watch(llm) as seen:
+            outputs = llm.generate(prompts)
+
+        seen.requests[outputs[0].request_id][5].matrix
+
     Args:
-        model: any module, from transformers or not. Only calls inside its modules and in this
-            thread are captured.
+        model: any module, from transformers or not, of which calls in this thread are captured; or
+            a `vllm.LLM`.
         where: the modules to watch, with their children: one or several paths such as
             "model.layers.5.self_attn" or "*.cross_attn"; one or several numbers of layers; or a
             function of a module's path and the module. All by default.
@@ -52,14 +84,17 @@ def watch(
             during the call, as `call.results`, and keeps no queries and keys.
         check: whether to compare rows with the kernel's output.
         offload: a device to move queries and keys to after each call, such as "cpu".
-        values: whether to keep values too, as `call.value`; matrices don't need them.
+        values: whether to keep values, as `call.value`, and the output projection, for
+            `call.norms`; matrices don't need them.
         effects: whether to collect the gradients of outputs: after `target.backward()` there are
             `seen[5].effects`, an `EffectMatrix`, and `seen.effects.heads()`. Parameters may be
             frozen; queries, keys, values and outputs are kept.
+        requests: a function of a request's id that selects requests of an engine. All by default.
 
     Raises:
         TypeError: `model` is not a module, or `keep` or `where` has a wrong type.
-        ValueError: `keep` is unknown or excludes `effects`, or `where` matches no module.
+        ValueError: `keep` is unknown or excludes `effects`, `where` matches no module, or the
+            engine is not supported.
         RuntimeError: no attention was seen, with a list of likely reasons; or `effects` is true
             and the model is called without gradients.
 
@@ -73,6 +108,22 @@ def watch(
     if isinstance(where, Iterator):
         # A list, because the context is reusable.
         where = list(where)
+    if is_engine(model):
+        if effects:
+            raise ValueError("effects=True needs gradients, and vLLM computes none")
+        return WatchContext(
+            partial(
+                _watching_engine,
+                model,
+                where=where,
+                options=replace(
+                    _options(wanted(where), keep), check=check, offload=offload, values=values
+                ),
+                requests=requests,
+            )
+        )
+    if requests is not None:
+        raise ValueError("requests= is for a vllm.LLM, and model is a module")
     return WatchContext(
         partial(
             _watching,
@@ -89,7 +140,7 @@ def watch(
 
 @contextmanager
 def _watching(
-    model: nn.Module,
+    model: nn.Module | Engine,
     *,
     where: Where | Iterable[str | int] | None,
     keep: str | AnyReduction | Sequence[AnyReduction],
@@ -99,6 +150,7 @@ def _watching(
     effects: bool,
 ) -> Generator[Seen]:
     check_model(model)
+    assert isinstance(model, nn.Module)
     # Imported here to keep `import regard` fast.
     from regard.watch.module_stack import named_modules
     from regard.watch.watcher import Watcher
@@ -123,6 +175,36 @@ def _watching(
         yield Seen(calls)
     if not calls:
         raise RuntimeError(_NOTHING)
+
+
+@contextmanager
+def _watching_engine(
+    llm: Engine,
+    *,
+    where: Where | Iterable[str | int] | None,
+    options: Options,
+    requests: Callable[[str], bool] | None,
+) -> Generator[SeenEngine]:
+    from regard.vllm.captured import Keeping
+    from regard.vllm.engine import request_name, runner_of
+    from regard.vllm.watcher import EngineWatcher, WhatToWatch
+
+    seen = SeenEngine()
+    what = WhatToWatch(
+        module=options.wanted,
+        name=partial(request_name, llm),
+        request=requests or (lambda name: True),
+        keeping=Keeping(options.check, options.values, options.offload),
+        reductions=options.reductions,
+        finished=seen.requests.add,
+    )
+    watcher = EngineWatcher(runner_of(llm), what)
+    if not watcher.num_layers:
+        raise ValueError(f"where={where!r} names no attention of the engine's model")
+    with watcher:
+        yield seen
+    if not seen.requests:
+        raise RuntimeError("no request was seen: call llm.generate inside the block")
 
 
 def _check_gradients(model: nn.Module, arguments: object) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from jaxtyping import Float
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.calls.call import AttentionCall, layer_in
 from regard.calls.check import NOT_COMPARED, check_scores, check_weights
 from regard.calls.output_gradient import OutputGradient
+from regard.calls.output_projection import OutputProjection
 from regard.internals import is_backward, without_torch_function
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
@@ -30,11 +31,13 @@ from regard.watch.captured import (
     num_used_keys,
 )
 from regard.watch.gradients import follow, let_flow
+from regard.watch.head_shards import head_shard
 from regard.watch.masks import Masks
 from regard.watch.model_listener import ModelListener
 from regard.watch.module_stack import Frame
 from regard.watch.options import Options
 from regard.watch.product import Product
+from regard.watch.projections import Projections
 from regard.watch.raw_call import Rank, RawCall
 from regard.watch.reading import InParts, read_axes
 from regard.watch.understood import as_computed, understood
@@ -43,6 +46,7 @@ from regard.watch.understood import as_computed, understood
 class _CallSite(NamedTuple):
     """The module of a call, and whether it is cross-attention, if known."""
 
+    owner: nn.Module
     module: str
     kernel: str
     cross: bool | None
@@ -66,6 +70,15 @@ class Watcher(ModelListener):
         self._latest: dict[str, Scores] = {}
         self._biases: dict[nn.Module, tuple[list[int], Bias | None]] = {}
         self._num_runs = 0
+        self._projections: Projections | None = None
+        if options.values and options.reductions is None:
+            self._projections = Projections(model, self._add_projection)
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        if self._projections is not None:
+            self._entered.enter_context(self._projections)
+        return self
 
     def __exit__(
         self,
@@ -117,7 +130,9 @@ class Watcher(ModelListener):
                 call = self._with_gradient(
                     call, caught.value, caught.output, caught.original, dropped=dropped
                 )
-            self._add(call)
+            self._add(site, call)
+            if self._projections is not None and caught is not None and not call.problem:
+                self._projections.expect(call.index, site.owner, caught.returned.detach())
 
     def catch_product(self, product: Product, num_heads: int | None) -> None:
         site = None if product.again else self._site("softmax", None)
@@ -141,7 +156,7 @@ class Watcher(ModelListener):
                         call, read.value, read.output, product.result, dropped=product.dropped
                     )
                 frame.calls.append(call.index)
-                self._add(replace(call, heads_known=read.heads_known))
+                self._add(site, replace(call, heads_known=read.heads_known))
             except InParts as error:
                 self._spoil(frame, str(error))
             except Exception as error:  # noqa: BLE001
@@ -159,10 +174,23 @@ class Watcher(ModelListener):
         for index in frame.calls:
             self._calls[index] = self._calls[index].failed(reason)
         if not frame.calls:
-            self._calls.append(self._call(_CallSite(name, "softmax", None), problem=reason))
+            site = _CallSite(frame.module, name, "softmax", None)
+            self._calls.append(self._call(site, problem=reason))
 
-    def _add(self, call: AttentionCall) -> None:
+    def _add_projection(self, index: int, projection: OutputProjection | None) -> None:
+        self._calls[index] = replace(self._calls[index], projection=projection)
+
+    def _add(self, site: _CallSite, call: AttentionCall) -> None:
         """Add a call, and compute its reductions."""
+        if not call.problem:
+            try:
+                source = call.source
+                dim = source.whole_query.shape[-1] if isinstance(source, Scores) else None
+                shard = head_shard(site.owner, call.heads, dim)
+                if shard.total != call.heads:
+                    call = call.sharded(*shard)
+            except ValueError as error:
+                call = call.failed(str(error))
         if self._options.reductions is not None and not call.problem:
             call = call.summarized(self._options.reductions)
         self._calls.append(call)
@@ -173,7 +201,7 @@ class Watcher(ModelListener):
         name = None if module is None or not self.is_active else self._places.name(module)
         if module is None or name is None or not self._options.wanted(name, module):
             return None
-        return _CallSite(name, kernel, self.is_cross(name, module))
+        return _CallSite(module, name, kernel, self.is_cross(name, module))
 
     def _understood(self, site: _CallSite, caught: RawCall) -> AttentionCall:
         source = self._scores(site, caught)

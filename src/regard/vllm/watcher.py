@@ -1,0 +1,322 @@
+"""Watching an engine: what its layers are given and return, request by request."""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from regard.calls.call import AttentionCall, layer_in
+from regard.calls.check import sampled_rows
+from regard.matrix.index import as_tensor
+from regard.matrix.reduction import AnyReduction
+from regard.vllm.cache import CacheReader
+from regard.vllm.captured import Captured, Keeping
+from regard.vllm.layer import WatchedLayer, has_attention, watched_layer
+
+
+@dataclass(eq=False)
+class _Request:
+    """A request that is watched.
+
+    Attributes:
+        name: the name that users know.
+        layers: what each layer computed for it.
+        problem: why it can't be relied on, if so.
+    """
+
+    name: str
+    layers: list[Captured]
+    problem: str = ""
+
+
+class _Rows(NamedTuple):
+    """The rows of one request in the batch of a step.
+
+    Attributes:
+        request: the request.
+        place: its place in the batch.
+        start: its first row.
+        stop: the row after its last.
+        position: position of the first row in the request.
+        compared: positions of the rows to compare with the output.
+    """
+
+    request: _Request
+    place: int
+    start: int
+    stop: int
+    position: int
+    compared: list[int]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """The batch of a step.
+
+    Attributes:
+        starts: first row of each request, and the number of rows.
+        lengths: number of tokens of each request, those of this step included.
+        watched: rows of the requests that are watched.
+    """
+
+    starts: list[int]
+    lengths: list[int]
+    watched: list[_Rows]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a layer's calls are seen: its wrapped `forward`, and the reader of its cache."""
+
+    layer: WatchedLayer
+    reader: CacheReader
+    index: int
+
+
+@dataclass(frozen=True)
+class WhatToWatch:
+    """What to watch of an engine, and what becomes of it.
+
+    Attributes:
+        module: says of a layer's path and of the layer whether it is watched.
+        name: returns the name of a request from the engine's own id.
+        request: says of a request's name whether it is watched.
+        keeping: what is kept.
+        reductions: what to compute of each call; then no tensors are kept.
+        finished: takes the calls of a request when it has ended.
+    """
+
+    module: Callable[[str, nn.Module], bool]
+    name: Callable[[str], str]
+    request: Callable[[str], bool]
+    keeping: Keeping
+    reductions: Sequence[AnyReduction] | None
+    finished: Callable[[str, list[AttentionCall]], None]
+
+
+class EngineWatcher:
+    """Watches the requests of an engine for as long as it is entered.
+
+    Args:
+        runner: the model runner of the engine, an object of vLLM.
+        what: what to watch.
+
+    Raises:
+        ValueError: a layer is not understood.
+    """
+
+    def __init__(self, runner: Any, what: WhatToWatch) -> None:
+        self._runner, self._what = runner, what
+        sizes = _block_sizes(runner)
+        chosen = [
+            watched_layer(name, module)
+            for name, module in runner.get_model().named_modules()
+            if has_attention(module) and what.module(name, module)
+        ]
+        self._places = [
+            _Place(layer, CacheReader(layer.module, sizes[layer.module.layer_name]), index)
+            for index, layer in enumerate(chosen)
+        ]
+        self._requests: dict[str, _Request | None] = {}
+        self._scheduled: dict[str, int] | None = None
+        self._batch: _Batch | None = None
+        self._entered = ExitStack()
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers that are watched."""
+        return len(self._places)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as entering:
+            entering.callback(self._finish_all)
+            entering.enter_context(_replaced(self._runner, "execute_model", self._wrapped_step))
+            for place in self._places:
+                wrap = partial(self._wrapped_layer, place)
+                entering.enter_context(_replaced(place.layer.module.impl, "forward", wrap))
+            self._entered = entering.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._entered.close()
+
+    def _wrapped_step(self, execute_model: Callable[..., Any]) -> Callable[..., Any]:
+        def execute(scheduler_output: Any, *arguments: Any, **more: Any) -> Any:
+            for request in scheduler_output.finished_req_ids:
+                self._finish(request)
+            self._scheduled, self._batch = scheduler_output.num_scheduled_tokens, None
+            try:
+                return execute_model(scheduler_output, *arguments, **more)
+            finally:
+                self._scheduled = self._batch = None
+
+        return execute
+
+    def _wrapped_layer(self, place: _Place, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def attend(
+            layer: Any,
+            query: Tensor,
+            key: Tensor,
+            value: Tensor,
+            kv_cache: Tensor,
+            attn_metadata: Any,
+            output: Tensor,
+            *arguments: Any,
+            **more: Any,
+        ) -> Any:
+            result = forward(
+                layer, query, key, value, kv_cache, attn_metadata, output, *arguments, **more
+            )
+            # There is no metadata when the engine warms up.
+            if self._scheduled is not None and attn_metadata is not None:
+                with torch.inference_mode(False):
+                    self._see(
+                        place,
+                        (query, key, value, output.view(query.shape)),
+                        kv_cache,
+                        attn_metadata,
+                    )
+            return result
+
+        return attend
+
+    def _see(
+        self, place: _Place, tensors: tuple[Tensor, ...], cache: Tensor, metadata: Any
+    ) -> None:
+        """Take down what a layer computed in a step."""
+        if self._batch is None:
+            self._batch = self._read_batch()
+        watched = self._batch.watched
+        if not watched:
+            return
+        try:
+            _check_metadata(metadata, self._batch)
+            for rows in watched:
+                self._see_request(place, rows, tensors, cache, metadata)
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is: an engine must not fail because somebody looks at it.
+            reason = str(error).split("\n")[0] or type(error).__name__
+            for rows in watched:
+                rows.request.problem = rows.request.problem or reason
+
+    def _see_request(
+        self,
+        place: _Place,
+        rows: _Rows,
+        tensors: tuple[Tensor, ...],
+        cache: Tensor,
+        metadata: Any,
+    ) -> None:
+        request, position = rows.request, rows.position
+        if request.problem:
+            return
+        captured = request.layers[place.index]
+        if position != captured.num_tokens:
+            blocks = metadata.block_table[rows.place]
+            pairs = place.reader.read(cache, blocks, captured.first_missing(position), position)
+            captured.restart(pairs, position)
+        query, key, value, output = (tensor[rows.start : rows.stop] for tensor in tensors)
+        captured.add(query, key, value, output, rows.compared)
+
+    def _read_batch(self) -> _Batch:
+        """Return which rows of the batch are whose."""
+        batch, scheduled = self._runner.input_batch, self._scheduled
+        assert scheduled is not None
+        computed = batch.num_computed_tokens_cpu[: batch.num_reqs].tolist()
+        starts, lengths, watched = [0], list[int](), list[_Rows]()
+        for place, identifier in enumerate(batch.req_ids[: batch.num_reqs]):
+            start = starts[-1]
+            stop, position = start + scheduled[identifier], computed[place]
+            starts.append(stop)
+            lengths.append(position + stop - start)
+            request = self._request(identifier)
+            if request is not None:
+                chosen = as_tensor(sampled_rows(stop - start, position)) + position
+                watched.append(_Rows(request, place, start, stop, position, chosen.tolist()))
+        return _Batch(starts, lengths, watched)
+
+    def _request(self, identifier: str) -> _Request | None:
+        """Return a request, None if it isn't watched."""
+        if identifier not in self._requests:
+            name = self._what.name(identifier)
+            layers = [Captured(place.layer, self._what.keeping) for place in self._places]
+            wanted = self._what.request(name)
+            self._requests[identifier] = _Request(name, layers) if wanted else None
+        return self._requests[identifier]
+
+    def _finish(self, identifier: str) -> None:
+        """Hand over the calls of a request that has ended."""
+        request = self._requests.pop(identifier, None)
+        if request is not None:
+            with torch.inference_mode(False), torch.no_grad():
+                calls = [
+                    self._call(captured, index, request.problem)
+                    for index, captured in enumerate(request.layers)
+                ]
+            self._what.finished(request.name, calls)
+
+    def _finish_all(self) -> None:
+        for identifier in list(self._requests):
+            self._finish(identifier)
+
+    def _call(self, captured: Captured, index: int, problem: str) -> AttentionCall:
+        if problem:
+            layer = captured.layer
+            return AttentionCall(
+                index=index,
+                module=layer.name,
+                kind="self",
+                layer=layer_in(layer.name),
+                kernel=layer.kernel,
+                problem=problem,
+            )
+        call = captured.call(index)
+        reductions = self._what.reductions
+        return call if reductions is None else call.summarized(reductions)
+
+
+@contextmanager
+def _replaced(
+    owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Generator[None]:
+    """Wrap a method of an object, which may be wrapped by others already."""
+    before = vars(owner).get(name)
+    setattr(owner, name, wrap(getattr(owner, name)))
+    try:
+        yield
+    finally:
+        if before is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+
+
+def _check_metadata(metadata: Any, batch: _Batch) -> None:
+    """Raise ValueError if the attention's batch is another one than the engine's."""
+    count = len(batch.lengths)
+    starts = metadata.query_start_loc[: count + 1].tolist()
+    lengths = metadata.seq_lens[:count].tolist()
+    if (starts, lengths) != (batch.starts, batch.lengths):
+        raise ValueError("the rows of the attention are not those of the engine's requests")
+    if metadata.causal is not True or getattr(metadata, "dynamic_causal", None) is not None:
+        raise ValueError("the attention was not causal")
+
+
+def _block_sizes(runner: Any) -> dict[str, int]:
+    """Return how many tokens a block of each layer's cache has."""
+    tables = runner.input_batch.block_table.block_tables
+    return {
+        name: table.block_size
+        for group, table in zip(runner.kv_cache_config.kv_cache_groups, tables, strict=True)
+        for name in group.layer_names
+    }

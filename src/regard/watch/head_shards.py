@@ -1,0 +1,94 @@
+"""Which heads of a layer this process has, where tensor parallelism gives each process some."""
+
+import sys
+from typing import Any, NamedTuple, TypeGuard
+
+from torch import nn
+
+_QUERY = ("q_proj", "q_b_proj", "query", "query_proj", "q", "q_lin", "wq", "to_q")
+"""As which attention modules keep the projection to queries."""
+
+
+class HeadShard(NamedTuple):
+    """The heads of a layer that a process has.
+
+    Attributes:
+        first: number of the first one.
+        total: number of heads of all processes.
+    """
+
+    first: int
+    total: int
+
+
+def head_shard(module: nn.Module, heads: int, head_dim: int | None) -> HeadShard:
+    """Say which heads of a layer this process has computed.
+
+    Args:
+        module: the module that has called attention.
+        heads: number of heads of the call.
+        head_dim: features of a head's query, if known.
+
+    Raises:
+        ValueError: the layer is sharded over processes, and its heads can't be told.
+    """
+    sharded = any(_is_sharded(parameter) for parameter in module.parameters())
+    # The projections of each head are alike, so that the rows of a shard say which heads it has.
+    total = getattr(getattr(module, "config", None), "num_attention_heads", None)
+    if not sharded or heads == total:
+        return HeadShard(0, heads)
+    children = dict(module.named_children())
+    projection = next((children[name] for name in _QUERY if name in children), None)
+    weight = getattr(projection, "weight", None)
+    if not _is_sharded(weight):
+        raise ValueError(f"{_SHARDED}: no sharded projection to queries was found ({_QUERY[0]}, …)")
+    if _is_fsdp(projection) and weight.device_mesh.ndim == 1:
+        # Sharded between calls only.
+        return HeadShard(0, heads)
+    rows, here, before = weight.shape[0], weight.to_local().shape[0], _rows_before(weight)
+    width = here // heads if heads else 0
+    if not width or here % heads or rows % width or before % width:
+        raise ValueError(f"{_SHARDED}: {heads} heads have {here} of {rows} rows of the projection")
+    if total is None and width != head_dim:
+        raise ValueError(f"{_SHARDED}: {width} rows of the projection for {head_dim} features")
+    if total not in (None, rows // width):
+        raise ValueError(f"{_SHARDED}: {rows // width} by its projection, {total} by its config")
+    return HeadShard(before // width, rows // width)
+
+
+_SHARDED = "its heads are sharded over processes, and which they are can't be told"
+
+
+def _rows_before(weight: Any) -> int:
+    """Return how many rows of a weight the processes before this one have.
+
+    Raises:
+        ValueError: it is not sharded by rows, over one axis of processes.
+    """
+    from torch.distributed.tensor import Shard
+
+    mesh, placements = weight.device_mesh, weight.placements
+    axes = [axis for axis in range(mesh.ndim) if mesh.size(axis) > 1]
+    split = [axis for axis in axes if not placements[axis].is_replicate()]
+    if len(split) != 1 or type(placements[split[0]]) is not Shard or placements[split[0]].dim:
+        raise ValueError(f"{_SHARDED}: the projection has the placements {placements}")
+    each = -(-weight.shape[0] // mesh.size(split[0]))
+    return mesh.get_local_rank(split[0]) * each
+
+
+def _is_sharded(parameter: Any) -> TypeGuard[Any]:
+    """Say whether a parameter is a DTensor of which this process has a part."""
+    # Without that module there are no DTensors, and to import it takes long.
+    tensors = sys.modules.get("torch.distributed.tensor")
+    if tensors is None or not isinstance(parameter, tensors.DTensor):
+        return False
+    mesh = parameter.device_mesh
+    return any(
+        mesh.size(axis) > 1 and not placement.is_replicate()
+        for axis, placement in enumerate(parameter.placements)
+    )
+
+
+def _is_fsdp(module: object) -> bool:
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    return fsdp is not None and isinstance(module, fsdp.FSDPModule)

@@ -1,0 +1,148 @@
+"""Functions that run on each rank of a sharded model."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from transformers import AutoModelForCausalLM
+
+import regard
+from regard.calls import AttentionCall
+from regard.matrix import Entropy, Pool, TopKeys
+from regard.watch.seen import Seen
+
+KEEP = (Entropy(), TopKeys(3), Pool(8))
+
+Load = Callable[[Path], nn.Module]
+
+
+def whole(path: Path) -> nn.Module:
+    return AutoModelForCausalLM.from_pretrained(path).eval()
+
+
+def tensor_parallel(path: Path) -> nn.Module:
+    with warnings.catch_warnings():
+        # Newer versions have another argument for it.
+        warnings.simplefilter("ignore", FutureWarning)
+        return AutoModelForCausalLM.from_pretrained(path, tp_plan="auto").eval()
+
+
+def fully_sharded(path: Path) -> nn.Module:
+    """Return a model whose layers, and whose projections for themselves, are sharded by FSDP2."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
+    model = whole(path)
+    for number, layer in enumerate(model.model.layers):
+        if number % 2:
+            fully_shard(layer.self_attn.q_proj, mesh=mesh)
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def summaries(load: Load, path: Path, ids: Tensor, gather: bool) -> list[dict[str, Any]]:
+    """Return the summaries of a model by name, a dictionary for each call."""
+    model = load(path)
+    with torch.no_grad(), regard.watch(model, keep=KEEP) as seen:
+        model(ids)
+    return _plain(seen.gather() if gather else seen)
+
+
+def _plain(seen: Seen) -> list[dict[str, Any]]:
+    seen.verify()
+    return [_tensors(call) | {"key_heads": call.key_heads} for call in seen]
+
+
+def _tensors(call: AttentionCall) -> dict[str, Any]:
+    found: dict[str, Any] = {"heads": list(call.results[0].labels["heads"])}
+    for result in call.results:
+        found |= {f"{type(result).__name__}.{name}": x for name, x in result.tensors.items()}
+    return found
+
+
+def matrices(path: Path, ids: Tensor) -> list[tuple[list[int], str, Tensor]]:
+    """Return the labels of the heads that a rank has, the heads as text, and their weights."""
+    model = tensor_parallel(path)
+    with regard.watch(model) as seen:
+        model(ids)
+    seen.verify()
+    return [
+        (list(call.matrix.entropy().labels["heads"]), call.heads_as_text, call.matrix.dense())
+        for call in seen
+    ]
+
+
+def with_tensors(path: Path, ids: Tensor) -> None:
+    model = tensor_parallel(path)
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(ids)
+    seen.gather()
+
+
+def with_other_inputs(path: Path) -> None:
+    """Gather what an unsharded model has seen, on each rank of another text."""
+    summaries(whole, path, torch.arange(20)[None] + distributed.get_rank(), True)
+
+
+def saved(path: Path, ids: Tensor, folder: Path) -> None:
+    model = tensor_parallel(path)
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(ids)
+    place = folder / f"{distributed.get_rank()}.regard"
+    regard.save(seen, place, tokens=[str(i) for i in ids[0].tolist()])
+
+
+def ablated(path: Path, ids: Tensor) -> None:
+    model = tensor_parallel(path)
+    with torch.no_grad(), regard.ablate(model, heads=[(0, 1)]):
+        model(ids)
+
+
+def without_names(path: Path, ids: Tensor) -> str:
+    """Say why the heads of a model are not told whose projections have names of their own."""
+    model = tensor_parallel(path)
+    for layer in model.model.layers:
+        attention = layer.self_attn
+        renamed = attention.q_proj
+        del attention.q_proj
+        attention.mine = renamed
+        object.__setattr__(attention, "q_proj", renamed)
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(ids)
+    return seen[0].problem
+
+
+class TwoHeads(nn.Module):
+    """Attention by hand, with a projection to queries that is whole after it has run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q_proj = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query = self.q_proj(x).unflatten(-1, (2, 4)).transpose(1, 2)
+        return nn.functional.scaled_dot_product_attention(query, query, query)
+
+
+def projection_alone(by: str) -> str:
+    """Return the heads of a module of which only the projection is sharded, or the problem."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
+    module = TwoHeads()
+    if by == "fsdp":
+        fully_shard(module.q_proj, mesh=mesh)
+    else:
+        style = ColwiseParallel(output_layouts=Replicate())
+        parallelize_module(module, mesh, {"q_proj": style})
+    with torch.no_grad(), regard.watch(module) as seen:
+        module(torch.randn(1, 5, 8))
+    return seen[0].problem or seen[0].heads_as_text

@@ -1,0 +1,146 @@
+"""Models that several processes share: tensor parallelism, FSDP2, and weights on disk."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+import materials
+import regard
+from tests.ranks import Ranks, ranks
+from tests.small import SIZES
+from tests.watch import sharded
+
+IDS = torch.arange(3, 23)[None]
+HEADS = {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 4}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a small model with grouped heads."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("llama")
+    LlamaForCausalLM(LlamaConfig(**SIZES | HEADS)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Ranks]:
+    with ranks(2, HF_HUB_OFFLINE="1") as started:
+        yield started
+
+
+def close(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    assert len(found) == len(expected) > 1
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_heads_have_their_numbers_in_the_model(two: Ranks, path: Path) -> None:
+    model = sharded.whole(path)
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(IDS)
+    for rank, calls in enumerate(two(sharded.matrices, path, IDS)):
+        assert len(calls) == len(seen)
+        for (labels, text, weights), call in zip(calls, seen, strict=True):
+            mine = slice(4 * rank, 4 * rank + 4)
+            assert labels == list(range(8))[mine]
+            assert text == ("0–3 of 8" if rank == 0 else "4–7 of 8")
+            torch.testing.assert_close(weights, call.matrix[:, mine].dense(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_gathered_summaries_are_those_of_the_whole_model(
+    two: Ranks, path: Path, count: int
+) -> None:
+    expected = sharded.summaries(sharded.whole, path, IDS, False)
+    arguments = (sharded.summaries, sharded.tensor_parallel, path, IDS, True)
+    if count == 2:
+        found = two(*arguments)
+    else:
+        with ranks(count, HF_HUB_OFFLINE="1") as started:
+            found = started(*arguments)
+    assert len(found) == count
+    for one in found:
+        close(one, expected)
+
+
+def test_fully_sharded_layers_have_all_heads(two: Ranks, path: Path) -> None:
+    expected = sharded.summaries(sharded.whole, path, IDS, False)
+    for gather in (False, True):
+        for one in two(sharded.summaries, sharded.fully_sharded, path, IDS, gather):
+            close(one, expected)
+
+
+def test_weights_on_disk(path: Path, tmp_path: Path) -> None:
+    expected = sharded.summaries(sharded.whole, path, IDS, False)
+    places = {"model.embed_tokens": "cpu", "model.layers.0": "cpu", "model.layers.1": "disk"}
+    places |= {"model.norm": "cpu", "model.rotary_emb": "cpu", "lm_head": "cpu"}
+
+    def load(path: Path) -> Any:
+        model = AutoModelForCausalLM.from_pretrained(
+            path, device_map=places, offload_folder=str(tmp_path)
+        )
+        assert model.model.layers[1].self_attn.q_proj.weight.is_meta
+        return model.eval()
+
+    close(sharded.summaries(load, path, IDS, False), expected)
+
+
+def refusals(found: list[Any]) -> list[str]:
+    assert all(isinstance(one, ValueError) for one in found), found
+    return [str(one) for one in found]
+
+
+def test_tensors_are_not_gathered(two: Ranks, path: Path) -> None:
+    for message in refusals(two(sharded.with_tensors, path, IDS)):
+        assert "has its tensors, and gather() is of summaries: watch with keep=[Ent" in message
+
+
+def test_ranks_must_have_seen_the_same(two: Ranks, path: Path) -> None:
+    for message in refusals(two(sharded.with_other_inputs, path)):
+        assert message.startswith("the ranks have seen different inputs: ")
+
+
+def test_some_heads_are_no_recording(two: Ranks, path: Path, tmp_path: Path) -> None:
+    first, second = refusals(two(sharded.saved, path, IDS, tmp_path))
+    assert "has heads 0–3 of 8, and a recording has all" in first
+    assert "has heads 4–7 of 8, and a recording has all" in second
+
+
+def test_heads_of_a_shard_are_not_altered(two: Ranks, path: Path) -> None:
+    for message in refusals(two(sharded.ablated, path, IDS)):
+        assert message.endswith("can't be altered: 4 of its 8 heads are elsewhere")
+
+
+def test_heads_that_can_not_be_told_are_refused(two: Ranks, path: Path) -> None:
+    for problem in two(sharded.without_names, path, IDS):
+        assert problem == (
+            "its heads are sharded over processes, and which they are can't be told: "
+            "no sharded projection to queries was found (q_proj, …)"
+        )
+
+
+def test_a_projection_that_is_whole_when_it_runs(two: Ranks) -> None:
+    assert two(sharded.projection_alone, "fsdp") == ["2", "2"]
+    for problem in two(sharded.projection_alone, "a plan that gathers"):
+        assert problem.endswith("can't be told: 2 rows of the projection for 4 features")
+
+
+def test_gather_needs_processes(path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"gather\(\) needs torch.distributed: call init_proc"):
+        sharded.summaries(sharded.whole, path, IDS, True)
+
+
+@pytest.mark.slow
+def test_smollm2_on_three_ranks() -> None:
+    """Nine heads, so that two ranks can't share them."""
+    path = materials.smollm2()
+    ids = torch.arange(100, 164)[None]
+    expected = sharded.summaries(sharded.whole, path, ids, False)
+    with ranks(3, HF_HUB_OFFLINE="1") as started:
+        for one in started(sharded.summaries, sharded.tensor_parallel, path, ids, True):
+            close(one, expected)
