@@ -123,7 +123,7 @@ def watch(
             )
         )
     if requests is not None:
-        raise ValueError("requests= is for a vllm.LLM, and model is a module")
+        raise ValueError("requests must be None unless model is a vllm.LLM")
     return WatchContext(
         partial(
             _watching,
@@ -200,7 +200,7 @@ def _watching_engine(
     )
     watcher = EngineWatcher(runner_of(llm), what)
     if not watcher.num_layers:
-        raise ValueError(f"where={where!r} names no attention of the engine's model")
+        raise ValueError(f"where must match attention of the engine's model, got {where!r}")
     with watcher:
         yield seen
     if not seen.requests:
