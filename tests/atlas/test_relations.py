@@ -124,7 +124,7 @@ def test_a_batch_of_sentences_with_different_numbers_of_words() -> None:
 
 def test_a_window_without_notes() -> None:
     window = TokenWindow("sentence", "books/3", (5,), ((0, 1),), (False,), "x")
-    with pytest.raises(ValueError, match=r"must have notes, got 'books/3' without: make it of ann"):
+    with pytest.raises(ValueError, match=r"must have notes, got 'books/3' without: use ann"):
         Relations().count([window], Tally())
 
 

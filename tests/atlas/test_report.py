@@ -109,7 +109,7 @@ class TestFacts:
         assert found["relations"] == found["coreference"] == found["examples"] == []
 
     def test_without_heads_there_is_no_report(self) -> None:
-        with pytest.raises(ValueError, match=r"a row for each head, got examples; survey a model"):
+        with pytest.raises(ValueError, match=r"a row for each head, got examples"):
             facts_of(tables("examples"), ABOUT)
 
 

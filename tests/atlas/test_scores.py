@@ -33,7 +33,7 @@ def test_wilson_is_where_the_score_test_gives_way(hits: int, total: int) -> None
 
 @pytest.mark.parametrize(("hits", "total"), [(0, 0), (3, 2), (-1, 2)])
 def test_a_share_of_nothing(hits: int, total: int) -> None:
-    message = f"^hits must lie between 0 and total above 0, got {hits} of {total}$"
+    message = f"^hits must be from 0 to total, and total above 0, got {hits} of {total}$"
     with pytest.raises(ValueError, match=message):
         wilson(hits, total)
 

@@ -288,18 +288,18 @@ def test_an_atlas_says_what_is_wrong_with_it(
         f"{atlas.about.model}, {atlas.about.layers} × {atlas.about.heads} heads, "
         f"{atlas.about.tokens:,} tokens of {atlas.about.documents} documents)"
     )
-    with pytest.raises(ValueError, match=r"an atlas has the tables heads, .*, got 'rows'"):
+    with pytest.raises(ValueError, match=r"name must be one of heads, .*, got 'rows'"):
         atlas.table("rows")
-    with pytest.raises(FileNotFoundError, match=r"there is no atlas at .*: pass the folder"):
+    with pytest.raises(FileNotFoundError, match=r"there is no atlas at .*: pass the output folder"):
         Atlas(tmp_path)
     (tmp_path / "plan.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(ValueError, match="is not finished: start the survey again"):
+    with pytest.raises(ValueError, match="is not finished: run the survey again"):
         Atlas(tmp_path)
     about = json.loads((atlas.path / "atlas.json").read_text(encoding="utf-8"))
     for wrong, message in [
         ("{", "is no JSON"),
         ("[]", "is not of an atlas"),
-        (json.dumps(about | {"version": 2}), "has version 2, this Regard reads up to 1"),
+        (json.dumps(about | {"version": 2}), "has format version 2, and this Regard reads up to 1"),
         (json.dumps({"format": about["format"], "version": 1}), "does not say date, documents"),
     ]:
         (tmp_path / "atlas.json").write_text(wrong, encoding="utf-8")

@@ -128,10 +128,9 @@ def test_skipped_is_merged() -> None:
         (
             [1],
             None,
-            "what is added to 'hits' must have 2 axes, got 1: "
-            "give sums of different kinds different names",
+            "values of 'hits' must have 2 axes, got 1",
         ),
-        ([1], -1, "call must be at least 0, got -1: count calls from the first one"),
+        ([1], -1, "call must be at least 0, got -1"),
         (["one"], 0, "values of 'hits' must be numbers, got <U3"),
         ([1j], 0, "values of 'hits' must be numbers, got complex128"),
     ],
@@ -151,7 +150,7 @@ def test_a_merge_that_fails_adds_nothing() -> None:
     one.add("hits", [1])
     two.add("rows", 4)
     two.add("hits", [1], call=0)
-    with pytest.raises(ValueError, match="what is added to 'hits' must have 1 axes, got 2"):
+    with pytest.raises(ValueError, match="values of 'hits' must have 1 axes, got 2"):
         one.merge(two)
     assert int(one.sums["rows"]) == 3
 
@@ -174,9 +173,9 @@ def test_a_damaged_file_is_said(tmp_path: Path) -> None:
     broken[middle - 200 : middle + 200] = bytes(400)
     for data in (b"", b"text", whole[:-7], whole[:middle], bytes(broken)):
         path.write_bytes(data)
-        with pytest.raises(ValueError, match=r"shard\.npz is no tally, or damaged") as caught:
+        with pytest.raises(ValueError, match=r"shard\.npz is damaged") as caught:
             Tally.load(path)
-        assert "remove it, and count its part again" in str(caught.value)
+        assert "remove it, and count again" in str(caught.value)
 
 
 def archive(**about: Any) -> bytes:
@@ -190,7 +189,7 @@ def archive(**about: Any) -> bytes:
 def test_a_later_version_is_said() -> None:
     data = archive(format="regard tally", version=2, names=["rows"], skipped={})
     with pytest.raises(
-        ValueError, match="the tally has version 2, this Regard reads up to 1: inst"
+        ValueError, match="the tally has format version 2, and this Regard reads up to 1: upgrade"
     ):
         Tally.from_bytes(data)
 
@@ -211,14 +210,14 @@ def test_an_archive_that_is_one() -> None:
     ],
 )
 def test_another_archive_is_said(about: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="the tally is no tally, or damaged"):
+    with pytest.raises(ValueError, match="the tally is damaged"):
         Tally.from_bytes(archive(**about))
 
 
 def test_pickles_are_not_opened() -> None:
     file = io.BytesIO()
     np.savez(file, about=np.array([{"format": "regard tally"}], dtype=object))
-    with pytest.raises(ValueError, match="the tally is no tally, or damaged"):
+    with pytest.raises(ValueError, match="the tally is damaged"):
         Tally.from_bytes(file.getvalue())
 
 

@@ -42,4 +42,4 @@ def test_another_model_of_that_name_does_not_continue_a_survey(text: Path, tmp_p
     out = tmp_path / "it.atlas"
     atlas(text, "-m", tmp_path / "a" / "model", "--out", out, "--length", 64)
     said = atlas(text, "-m", tmp_path / "b" / "model", "--out", out, "--length", 64, code=1)
-    assert "holds another survey: of another model" in said
+    assert "has another survey: model" in said

@@ -301,5 +301,5 @@ class TestRefusals:
             effects.dense()
 
     def test_rollout_is_of_weights(self, unchecked: None) -> None:
-        with pytest.raises(TypeError, match="must hold AttentionMatrix objects, got EffectMatrix"):
+        with pytest.raises(TypeError, match="must be AttentionMatrix objects, got EffectMatrix"):
             regard.rollout([effects_of(case_of())], tokens=[0])  # pyright: ignore[reportArgumentType]

@@ -57,10 +57,10 @@ def test_a_part_with_fewer_axes_takes_fewer_indices() -> None:
 @pytest.mark.parametrize(
     ("listed", "error", "message"),
     [
-        ([0.5], TypeError, "indices of {} must be a list of whole numbers, got [0.5]"),
-        ([True], TypeError, "indices of {} must be a list of whole numbers, got [True]"),
-        ([[0]], TypeError, "indices of {} must be a list of whole numbers, got [[0]]"),
-        (3, TypeError, "indices of {} must be a list of whole numbers, got 3"),
+        ([0.5], TypeError, "indices of {} must be a list of integers, got [0.5]"),
+        ([True], TypeError, "indices of {} must be a list of integers, got [True]"),
+        ([[0]], TypeError, "indices of {} must be a list of integers, got [[0]]"),
+        (3, TypeError, "indices of {} must be a list of integers, got 3"),
         ([0, 7, 8], IndexError, "there are 7 {}, counted from 0, got index 7"),
         ([0, -8], IndexError, "there are 7 {}, counted from 0, got index -8"),
     ],
@@ -101,7 +101,7 @@ def test_dense_has_a_limit_of_its_own() -> None:
 
 def test_an_array_is_always_a_new_one() -> None:
     x = torch.zeros(1, 1, 3, 2)
-    with pytest.raises(ValueError, match="leave copy=False out"):
+    with pytest.raises(ValueError, match="copy must be None or True, got False"):
         AttentionMatrix(x, x).__array__(copy=False)
 
 
@@ -137,7 +137,7 @@ def test_an_array_is_always_a_new_one() -> None:
         (
             {"lse": torch.zeros(2, 3, 5, device="meta")},
             ValueError,
-            "lse must lie on the device of query (cpu), got meta",
+            "lse must be on the device of query (cpu), got meta",
         ),
         ({"pattern": torch.ones(5, 7)}, TypeError, "pattern must be a Pattern"),
         ({"positions": torch.arange(4)}, ValueError, "positions must be integers, one per query"),
@@ -192,7 +192,7 @@ def test_weights_that_are_none() -> None:
         AttentionMatrix.from_weights([[[[1.0]]]])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="positions must be integers, one per query"):
         AttentionMatrix.from_weights(torch.zeros(1, 2, 3, 5), positions=torch.arange(5))
-    with pytest.raises(ValueError, match="made from weights has no log-sum-exp"):
+    with pytest.raises(ValueError, match="a matrix from weights has no log-sum-exp"):
         _ = AttentionMatrix.from_weights(torch.zeros(1, 2, 3, 5)).lse
 
 

@@ -24,9 +24,9 @@ from tests.matrix.cases import matrix_of
         (lambda: Edges(-0.5), "Edges: threshold must be above 0, got -0.5"),
         (lambda: Edges(torch.nan), "Edges: threshold must be above 0, got nan"),
         (lambda: Edges(0.5, limit=-1), "Edges: limit must be at least 0, got -1"),
-        (lambda: Distance((1.5,)), "Distance: shares must lie between 0 and 1, got 1.5"),
-        (lambda: Distance((0.5, -0.1)), "Distance: shares must lie between 0 and 1, got -0.1"),
-        (lambda: Distance((torch.nan,)), "Distance: shares must lie between 0 and 1, got nan"),
+        (lambda: Distance((1.5,)), "Distance: shares must be from 0 to 1, got 1.5"),
+        (lambda: Distance((0.5, -0.1)), "Distance: shares must be from 0 to 1, got -0.1"),
+        (lambda: Distance((torch.nan,)), "Distance: shares must be from 0 to 1, got nan"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")

@@ -100,14 +100,14 @@ def test_a_rollout_takes_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"matrices": []}, ValueError, "matrices must hold at least one layer, got none"),
-        ({"residual": 1.5}, ValueError, "residual must lie between 0 and 1, got 1.5"),
-        ({"residual": -0.1}, ValueError, "residual must lie between 0 and 1, got -0.1"),
-        ({"residual": float("nan")}, ValueError, "residual must lie between 0 and 1, got nan"),
+        ({"matrices": []}, ValueError, "matrices must have at least one layer, got none"),
+        ({"residual": 1.5}, ValueError, "residual must be from 0 to 1, got 1.5"),
+        ({"residual": -0.1}, ValueError, "residual must be from 0 to 1, got -0.1"),
+        ({"residual": float("nan")}, ValueError, "residual must be from 0 to 1, got nan"),
         ({"tokens": [0, 7]}, IndexError, "there are 7 tokens, counted from 0, got index 7"),
         ({"tokens": [-8]}, IndexError, "there are 7 tokens, counted from 0, got index -8"),
-        ({"tokens": [0.5]}, TypeError, "tokens must be a list of whole numbers, got [0.5]"),
-        ({"tokens": 3}, TypeError, "tokens must be a list of whole numbers, got 3"),
+        ({"tokens": [0.5]}, TypeError, "tokens must be a list of integers, got [0.5]"),
+        ({"tokens": 3}, TypeError, "tokens must be a list of integers, got 3"),
         (
             {"heads": "median"},
             ValueError,

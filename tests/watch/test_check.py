@@ -49,9 +49,7 @@ class TestCheck:
         right, broken = rows(seen)[1:]
         assert right[-1].startswith("✓")
         assert re.fullmatch(r"✗ \de[+-]\d\d", broken[-1])
-        rule = (
-            r"^call 1 \(layers.1.self_attn\), computed by own, returned something else than A @ V"
-        )
+        rule = r"^call 1 \(layers.1.self_attn\), computed by own, differs from A @ V"
         with pytest.raises(RuntimeError, match=rule):
             seen.verify()
 
@@ -60,7 +58,7 @@ class TestCheck:
         with regard.watch(model) as seen, torch.no_grad():
             for _ in range(3):
                 model(**ZOO["Llama"].inputs("none"))
-        with pytest.raises(RuntimeError, match=r"call 0 .*; 5 other calls are wrong too$"):
+        with pytest.raises(RuntimeError, match=r"call 0 .*; 5 other calls failed too$"):
             seen.verify()
 
     def test_the_size_of_a_difference(self, register: Callable[..., str]) -> None:
@@ -106,7 +104,7 @@ class TestCheck:
         assert [row[-1] for row in rows(seen)[1:]] == ["—"] * 2
         assert [call.check.passed for call in seen] == [None] * 2
         rule = (
-            r"^2 of 2 calls were not compared with what their kernel returned, the first is call 0 "
+            r"^2 of 2 calls were not compared with their kernel's output, the first is call 0 "
             r"\(layers.0.self_attn\): watch the model with check=True, which is the default$"
         )
         with pytest.raises(RuntimeError, match=rule):

@@ -26,7 +26,7 @@ class TestFaultsOfModels:
         assert torch.equal(found.isnan(), expected.isnan())
         assert [call.check.passed for call in seen] == [True, False, False]
         assert [str(call.check) for call in seen[1:]] == ["✗ NaN"] * 2
-        rule = r"^call 1 \(1\), computed by sdpa, returned NaN .*; 1 other calls are wrong too$"
+        rule = r"^call 1 \(1\), computed by sdpa, returned NaN .*; 1 other calls failed too$"
         with pytest.raises(RuntimeError, match=rule):
             seen.verify()
 

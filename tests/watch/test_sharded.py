@@ -97,7 +97,7 @@ def refusals(found: list[Any]) -> list[str]:
 
 def test_tensors_are_not_gathered(two: Ranks, path: Path) -> None:
     for message in refusals(two(sharded.with_tensors, path, IDS)):
-        assert "has its tensors, and gather() is of summaries: watch with keep=[Ent" in message
+        assert "has tensors, and gather() needs summaries: watch with keep=[Ent" in message
 
 
 def test_ranks_must_have_seen_the_same(two: Ranks, path: Path) -> None:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers", "nothin
 def test_the_block_is_forgotten(model: Model) -> None:
     seen: Any = regard.watch(model)
     model(inputs())
-    rule = r"^nothing is watched yet: write `with regard.watch\(model\) as seen:`, call the model "
+    rule = r"^regard.watch is a context manager: write `with regard.watch\(model\) as seen:`, "
     for asked in (lambda: seen[0], lambda: len(seen), lambda: list(seen)):
         with pytest.raises(TypeError, match=rule):
             asked()
@@ -67,22 +67,22 @@ class TestWhichCall:
 
     @pytest.mark.parametrize("number", [2 * NUM_LAYERS, -2 * NUM_LAYERS - 1])
     def test_no_such_number(self, seen: Any, number: int) -> None:
-        rule = rf"^24 calls were seen, counted from 0, got number {number}$"
+        rule = rf"^there are 24 calls, counted from 0, got number {number}$"
         with pytest.raises(IndexError, match=rule):
             seen[number]
 
     def test_before_the_model_was_called(self, model: Model) -> None:
-        rule = "^nothing was seen yet: call the model inside the block first$"
+        rule = "^there are no calls yet: call the model inside the block$"
         with regard.watch(model) as seen:
             with pytest.raises(IndexError, match=rule):
                 seen[0]
             model(inputs())
 
     def test_no_such_module(self, seen: Any) -> None:
-        rule = r"no call of 'layers.0' was seen; calls were made by layers.0.self_attn, .*, …"
+        rule = r"'layers.0' made no calls; these modules did: layers.0.self_attn, .*, …"
         with pytest.raises(KeyError, match=rule):
             seen["layers.0"]
-        with pytest.raises(KeyError, match=r"calls were made by layers.0.self_attn\""):
+        with pytest.raises(KeyError, match=r"these modules did: layers.0.self_attn\""):
             seen[:1]["layers.0"]
 
     @pytest.mark.parametrize(("times", "numbers"), [(2, "0, 1"), (7, "0, 1, 2, …")])
@@ -90,7 +90,7 @@ class TestWhichCall:
         repeated = Twice(Attention(), times)
         with regard.watch(repeated) as seen:
             repeated(inputs())
-        rule = rf"inner made {times} calls \({numbers}\): choose one by its number, or .*stitched"
+        rule = rf"inner made {times} calls \({numbers}\): choose one by number, or .*stitched"
         with pytest.raises(KeyError, match=rule):
             seen["inner"]
 
@@ -138,16 +138,18 @@ class TestWhere:
 
     @pytest.mark.parametrize("where", ["layer.1", "self_attn", 12, [], [12, "x"], lambda *_: False])
     def test_nothing_is_named(self, where: Any, model: Model) -> None:
-        rule = r"^where=.* names no module of the model; some are \['layers', 'layers.0', "
+        rule = r"^where must match a module of the model, got .*; some are \['layers', 'layers.0', "
         with pytest.raises(ValueError, match=rule), regard.watch(model, where=where):
             pytest.fail("the block was entered")
 
     def test_nothing_is_named_in_a_flat_model(self) -> None:
         flat = nn.ModuleDict({"query": nn.Linear(2, 2), "key": nn.Linear(2, 2)})
-        rule = r"names no module of the model; some are \['query', 'key'\]$"
+        rule = r"match a module of the model, got .*; some are \['query', 'key'\]$"
         with pytest.raises(ValueError, match=rule), regard.watch(flat, where="value"):
             pytest.fail("the block was entered")
-        rule = r"names no module of the model; it has none inside: leave where out$"
+        rule = (
+            r"where must match a module of the model, got .*; it has no children: leave where out$"
+        )
         with pytest.raises(ValueError, match=rule), regard.watch(nn.Identity(), where="value"):
             pytest.fail("the block was entered")
 

@@ -1,4 +1,4 @@
-"""What every head of a model does, over a corpus."""
+"""Measure every head of a model over a corpus."""
 
 from regard.atlas.atlas import Atlas
 from regard.atlas.loader import Loader, pretrained
@@ -6,5 +6,5 @@ from regard.atlas.survey import survey
 
 open = Atlas
 
-# Without `open`, which would hide the builtin after an import of everything.
+# Without `open`: `import *` would shadow the builtin.
 __all__ = ["Atlas", "Loader", "pretrained", "survey"]

@@ -1,4 +1,4 @@
-"""What an atlas says of itself: where its numbers come from."""
+"""The metadata of an atlas."""
 
 import dataclasses
 import hashlib
@@ -23,27 +23,27 @@ FORMAT = "regard atlas"
 
 @dataclass(frozen=True)
 class About:
-    """Where the numbers of an atlas come from.
+    """The metadata of an atlas.
 
     Attributes:
-        model: what the model is called.
-        source: what was read.
+        model: the name of the model.
+        source: the corpus.
         modules: the module of each layer.
-        layers: how many layers with attention the model has.
-        heads: how many heads a layer has, at most.
-        documents: how many documents were read. A long text counts as one for every 64 KiB or so.
-        documents_cut: how many of them were longer than a window.
-        windows: how many windows were run.
-        tokens: how many tokens they have, special ones included.
-        length: how many tokens a window has, at most.
-        field: which field of records has the text, if that was said.
-        sample: the share of documents that was read.
-        seed: what chance began with.
-        skipped: what was left out, by the reason.
-        date: when the survey was finished.
-        versions: of what it was made with.
-        format: that it is an atlas.
-        version: of the format.
+        layers: number of layers with attention.
+        heads: maximum number of heads per layer.
+        documents: number of documents. A long text counts as one per 64 KiB or so.
+        documents_cut: number of documents longer than a window.
+        windows: number of windows.
+        tokens: number of tokens, special ones included.
+        length: maximum tokens per window.
+        field: the field of the text in records, if it was given.
+        sample: the sampled fraction of documents.
+        seed: the random seed.
+        skipped: counts of skipped items, by reason.
+        date: the date of the survey.
+        versions: versions of Regard and its dependencies.
+        format: the name of the format.
+        version: the version of the format.
     """
 
     model: str
@@ -67,7 +67,7 @@ class About:
 
     @classmethod
     def of(cls, plan: "SurveyPlan", tally: Tally) -> "About":
-        """Return what there is to say of a finished survey."""
+        """Return the metadata of a finished survey."""
         counts = {name: int(tally.sums.get(name, 0)) for name in ("documents", "documents_cut")}
         entropy = tally.sums["entropy"]
         return cls(
@@ -88,44 +88,44 @@ class About:
 
     @classmethod
     def read(cls, path: Path) -> "About":
-        """Return what a file says.
+        """Read a file.
 
         Raises:
-            ValueError: it is of no atlas, or of one of a later version.
+            ValueError: it is invalid, or of a later version.
         """
         try:
             found: Any = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(f"{path} is no JSON: make the atlas again") from error
+            raise ValueError(f"{path} must be JSON: make the atlas again") from error
         if not isinstance(found, dict) or found.get("format") != FORMAT:
-            raise ValueError(f"{path} is not of an atlas: pass a folder that `survey` has written")
+            raise ValueError(f"{path} is not of an atlas: pass the output folder of `survey`")
         if not isinstance(found.get("version"), int) or found["version"] > VERSION:
             raise ValueError(
-                f"{path} has version {found.get('version')}, this Regard reads up to {VERSION}: "
-                "install a later Regard"
+                f"{path} has format version {found.get('version')}, and this Regard reads up to "
+                f"{VERSION}: upgrade Regard"
             )
         names = {one.name for one in fields(cls)}
         missing = names - found.keys()
         if missing:
-            raise ValueError(f"{path} does not say {', '.join(sorted(missing))}: make it again")
+            raise ValueError(f"{path} lacks {', '.join(sorted(missing))}: make the atlas again")
         return cls(**{name: found[name] for name in names})
 
     def as_text(self) -> str:
-        """Return it as JSON."""
+        """Return JSON."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
 class SurveyPlan:
-    """What a survey is about to count: whoever continues it must mean the same.
+    """The inputs of a survey, which must be the same when it is resumed.
 
     Attributes:
-        model: what the model is called.
-        stamp: what changes when the model does.
-        source: what is read.
-        settings: what decides which windows there are.
-        shards: how many there are.
-        digest: tells the content of all shards.
+        model: the name of the model.
+        stamp: a digest of the model's files.
+        source: the corpus.
+        settings: the settings of the windows.
+        shards: number of shards.
+        digest: a digest of the content of all shards.
     """
 
     model: str

@@ -1,4 +1,4 @@
-"""Text in which people noted how words depend on each other, and who is named: CoNLL-U."""
+"""Read CoNLL-U: text annotated with dependencies and mentions."""
 
 import re
 from collections import Counter
@@ -19,8 +19,8 @@ class Word:
         form: as written. The words of "don't" are "do" and "n't".
         start: its first character in the text of the sentence.
         end: one past its last character.
-        governor: the number of the word that governs it in the sentence, or −1.
-        relation: as what it is governed, such as "nsubj" or "obl:tmod".
+        governor: the index of its governor in the sentence, or −1.
+        relation: its dependency relation, such as "nsubj" or "obl:tmod".
     """
 
     form: str
@@ -35,9 +35,9 @@ class Sentence:
     """A sentence.
 
     Attributes:
-        text: what its words count characters in, made of their forms.
+        text: its text, joined from the forms of its words.
         words: its words.
-        mentions: who and what is named in it, in the order of their heads; words count in it.
+        mentions: its mentions, in the order of their heads.
     """
 
     text: str
@@ -50,7 +50,7 @@ class AnnotatedDocument:
     """A document.
 
     Attributes:
-        name: as the file has it, or "document 0", "document 1", … if it has none.
+        name: its name in the file, or "document 0", "document 1", … without one.
         sentences: its sentences.
     """
 
@@ -59,17 +59,16 @@ class AnnotatedDocument:
 
 
 def read(text: str) -> tuple[list[AnnotatedDocument], Counter[str]]:
-    """Read documents from text in the format CoNLL-U.
+    """Read documents from CoNLL-U.
 
-    A document begins at each `# newdoc`, and where none is named, there is one. Mentions are read
-    from `Entity=` as in GUM and CorefUD. What is not as the format has it is left out, and all else
-    is kept.
+    A document begins at each `# newdoc`; without any, there is one. Mentions are read from
+    `Entity=` as in GUM and CorefUD. Malformed items are skipped.
 
     Args:
-        text: what a file holds.
+        text: the content of a file.
 
     Returns:
-        the documents that have sentences, and how often something was left out, by the reason.
+        the documents with sentences, and counts of skipped items by reason.
 
     Raises:
         ImportError: conllu is not installed.
@@ -98,7 +97,7 @@ def _blocks(text: str) -> Iterator[tuple[list[str], list[str]]]:
     """Yield comments and lines of each sentence."""
     comments: list[str] = []
     lines: list[str] = []
-    # Not splitlines(), which would also cut at separators that a form may hold.
+    # Not splitlines(), which also splits at separators that a form may contain.
     for line in [*text.removeprefix("\ufeff").split("\n"), ""]:
         line = line.rstrip("\r")
         if line.strip():
@@ -109,7 +108,7 @@ def _blocks(text: str) -> Iterator[tuple[list[str], list[str]]]:
 
 
 def _name_of_new(comments: Sequence[str]) -> str | None:
-    """Return the name of the document that begins here, "" if it has none, None if none does."""
+    """Return the name of a document that begins here; "" without a name, None if none begins."""
     for comment in comments:
         said = comment.removeprefix("#").strip()
         if said == "newdoc":
@@ -121,7 +120,7 @@ def _name_of_new(comments: Sequence[str]) -> str | None:
 
 
 def _sentence(lines: Sequence[str], skipped: Counter[str]) -> Sentence | None:
-    """Return a sentence, or None if its lines are not as the format has them."""
+    """Return a sentence, or None if it is malformed."""
     rows = [_fields(line) for line in lines]
     tokens = [row for row in rows if row is not None]
     words = [row for row in tokens if isinstance(row["id"], int)]
@@ -149,10 +148,10 @@ _FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "de
 
 
 def _fields(line: str) -> Mapping[str, Any] | None:
-    """Return the fields of a line by name, or None if it is not as the format has it."""
+    """Return the fields of a line by name, or None if it is malformed."""
     parser = needed("conllu.parser")
     parts = line.split("\t")
-    # conllu would cut at two spaces too, and go on with fewer fields.
+    # conllu also splits at two spaces, and accepts fewer fields.
     if len(parts) != len(_FIELDS) or "  " in line or not all(parts):
         return None
     parsers: dict[str, Callable[[list[str], int], Any]] = {
@@ -173,7 +172,7 @@ def _spelled(
 
     Args:
         words: the fields of the syntactic words.
-        written: the fields of what several words are written as, by the id of the first of them.
+        written: the fields of multiword tokens, by the id of their first word.
     """
     text = ""
     spans: list[tuple[int, int]] = []
@@ -188,10 +187,10 @@ def _spelled(
 
 
 def _shared(start: int, written: str, forms: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the characters of words that are written as one, such as "don't".
+    """Return the characters of the words of a multiword token, such as "don't".
 
-    Where their forms spell it out, "do" and "n't", each has its own; where they do not, as "will"
-    and "n't" for "won't", each has all of them.
+    If the forms join to the token ("do" and "n't"), each word has its own characters; otherwise
+    ("will" and "n't" for "won't") each has all of them.
     """
     if "".join(forms) != written:
         return [(start, start + len(written))] * len(forms)
@@ -203,7 +202,7 @@ _PART = re.compile(r"[()]|[^()]+")
 
 
 def _brackets(entities: str) -> Iterator[tuple[str, bool, bool]]:
-    """Yield the mentions of a word: of what, and whether it begins and ends here.
+    """Yield the mentions of a word: the entity, and whether it begins and ends here.
 
     >>> list(_brackets("(1-person(2)3)"))
     [('1-person', True, False), ('2', True, True), ('3', False, True)]
@@ -222,13 +221,13 @@ def _mentions(
     """Return the mentions of a sentence.
 
     Args:
-        entities: for each word, which mentions begin and end with it: "(3-person-…" or "(3" begins
-            one of entity 3, "3)" ends it, "(3-person-…)" is one of a single word.
-        governors: the number of the word that governs each.
-        skipped: what is left out is counted here.
+        entities: the mentions that begin and end at each word: "(3-person-…" or "(3" begins one of
+            entity 3, "3)" ends it, "(3-person-…)" is a single word.
+        governors: the index of the governor of each word.
+        skipped: counts of skipped items.
     """
     found: list[Mention] = []
-    # The first words of those that have begun, by entity.
+    # The first words of open mentions, by entity.
     begun: dict[str, list[int]] = {}
     for number, brackets in enumerate(entities):
         for said, begins, ends in _brackets(brackets):
@@ -249,6 +248,6 @@ def _mentions(
 
 
 def _head(first: int, last: int, governors: Sequence[int]) -> int:
-    """Return the first word of a span that is governed from outside of it."""
+    """Return the first word of a span whose governor is outside of it."""
     span = range(first, last + 1)
     return next((word for word in span if governors[word] not in span), first)

@@ -1,4 +1,4 @@
-"""Windows of annotated text: sentences one by one, or as many as fit with who is named in them."""
+"""Windows of annotated text: single sentences, or several with their mentions."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,12 +15,12 @@ Tokenizer = Callable[..., Mapping[str, Any]]
 TOO_LONG = "sentence longer than the window"
 NO_TOKENS = "sentence with a word that has no tokens"
 AMONG_MENTIONS = ", among mentions"
-"""A sentence may be left out once as itself, and once of a longer window."""
+"""A sentence may be skipped once by itself, and once in a longer window."""
 
 
 @dataclass(frozen=True)
 class _Tokens:
-    """A text in tokens; for its attributes see `TokenWindow`."""
+    """A tokenized text; attributes as for `TokenWindow`."""
 
     ids: tuple[int, ...]
     offsets: tuple[tuple[int, int], ...]
@@ -34,13 +34,13 @@ def sentence_windows(
 
     Args:
         document: annotated text.
-        tokenizer: a fast tokenizer of transformers. It adds special tokens if it is used to.
-        length: the largest number of tokens, special ones included.
-        split: of all of the windows.
+        tokenizer: a fast tokenizer of transformers.
+        length: maximum number of tokens, special ones included.
+        split: the split of the windows.
 
     Returns:
-        windows of kind "sentence", named by the document and the number of the sentence, and how
-        many sentences were left out, by the reason.
+        windows of kind "sentence", named DOCUMENT/SENTENCE, and counts of skipped sentences by
+        reason.
     """
     windows: list[TokenWindow] = []
     skipped: Counter[str] = Counter()
@@ -55,19 +55,19 @@ def sentence_windows(
 def mention_windows(
     document: AnnotatedDocument, tokenizer: Tokenizer, length: int, split: int
 ) -> tuple[list[TokenWindow], Counter[str]]:
-    """Cut a document into windows of as many whole sentences as fit.
+    """Split a document into windows of as many whole sentences as fit.
 
-    Sentences are joined by a space. A sentence that is left out ends the window before it.
+    Sentences are joined by a space. A skipped sentence ends the window before it.
 
     Args:
         document: annotated text.
-        tokenizer: a fast tokenizer of transformers. It adds special tokens if it is used to.
-        length: the largest number of tokens, special ones included.
-        split: of all of the windows.
+        tokenizer: a fast tokenizer of transformers.
+        length: maximum number of tokens, special ones included.
+        split: the split of the windows.
 
     Returns:
-        windows of kind "mentions" with at least two mentions each, named by the document and the
-        number of their first sentence, and how many sentences were left out, by the reason.
+        windows of kind "mentions" with at least two mentions each, named by the document and their
+        first sentence, and counts of skipped sentences by reason.
     """
     skipped: Counter[str] = Counter()
     if sum(len(sentence.mentions) for sentence in document.sentences) < 2:
@@ -95,7 +95,7 @@ def mention_windows(
 def _fits(
     sentence: Sentence, tokens: _Tokens, length: int, skipped: Counter[str], where: str = ""
 ) -> bool:
-    """Say whether a sentence can be in a window; count it if not."""
+    """Return whether a sentence fits into a window; count it as skipped if not."""
     if len(tokens.ids) > length:
         skipped[TOO_LONG + where] += 1
     elif _words(sentence, tokens) is None:
@@ -108,10 +108,10 @@ def _fits(
 def _longest(
     every: Sequence[tuple[Sentence, _Tokens]], tokenizer: Tokenizer, length: int
 ) -> tuple[int, Sentence, _Tokens]:
-    """Join as many of the first sentences as fit into a window, of which the first one does.
+    """Join as many of the first sentences as fit into a window; the first one always fits.
 
     Returns:
-        how many, and what they are together.
+        their number, and the joined sentence.
     """
     special = sum(every[0][1].special)
     sizes = accumulate((len(tokens.ids) - special for _, tokens in every), initial=special)
@@ -119,14 +119,14 @@ def _longest(
     while True:
         joined = _joined([sentence for sentence, _ in every[:count]])
         ((_, tokens),) = _each([joined], tokenizer)
-        # At its seams a text may take more tokens than its sentences do one by one.
+        # A joined text may have more tokens than its sentences.
         if len(tokens.ids) <= length or count == 1:
             return count, joined, tokens
         count -= 1
 
 
 def _joined(sentences: Sequence[Sentence]) -> Sentence:
-    """Return sentences as one, with a space between them; each keeps its own governors."""
+    """Join sentences with spaces; each keeps its own governors."""
     words: list[Word] = []
     mentions: list[Mention] = []
     start = 0
@@ -159,7 +159,7 @@ def _each(
         [sentence.text for sentence in sentences],
         return_offsets_mapping=True,
         return_special_tokens_mask=True,
-        # What is too long is ours to see to.
+        # No warning about long texts: `_fits` handles them.
         verbose=False,
     )
     columns = (found["input_ids"], found["offset_mapping"], found["special_tokens_mask"])
@@ -171,7 +171,7 @@ def _each(
 def _words(sentence: Sentence, tokens: _Tokens) -> tuple[tuple[int, int], ...] | None:
     """Return the first token and one past the last of each word; None if a word has none.
 
-    A token belongs to all words of which it has a character. It may have a space before them.
+    A token belongs to every word with which it shares a character; it may begin with a space.
     """
     first: dict[int, int] = {}
     last: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""`Atlas`: a finished survey, opened."""
+"""`Atlas`: the results of a survey."""
 
 import os
 from pathlib import Path
@@ -15,14 +15,14 @@ ABOUT, PLAN = "atlas.json", "plan.json"
 
 
 class Atlas:
-    """What every head of a model does, over a corpus: a folder of tables.
+    """The results of a survey: a folder of tables.
 
     Args:
         path: the folder.
 
     Raises:
         FileNotFoundError: there is no atlas.
-        ValueError: it is not finished, damaged, or of a later version.
+        ValueError: it is unfinished, damaged, or of a later version.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -30,57 +30,59 @@ class Atlas:
         if not (self.path / ABOUT).exists():
             if (self.path / PLAN).exists():
                 raise ValueError(
-                    f"{path} is not finished: start the survey again with the same arguments"
+                    f"{path} is not finished: run the survey again with the same arguments"
                 )
-            raise FileNotFoundError(f"there is no atlas at {path}: pass the folder of a survey")
+            raise FileNotFoundError(
+                f"there is no atlas at {path}: pass the output folder of a survey"
+            )
         self.about = About.read(self.path / ABOUT)
 
     def table(self, name: str) -> Any:
-        """Return a table of pyarrow: heads, offsets, distances, relations, coreference or examples.
+        """Return a pyarrow table: heads, offsets, distances, relations, coreference or examples.
 
         Raises:
             ValueError: there is no such table, or it is damaged.
         """
         if name not in SCHEMA:
-            raise ValueError(f"an atlas has the tables {', '.join(SCHEMA)}, got {name!r}")
+            raise ValueError(f"name must be one of {', '.join(SCHEMA)}, got {name!r}")
         try:
             return needed("pyarrow.parquet").read_table(self.path / f"{name}.parquet")
         except (OSError, ValueError) as error:
-            raise ValueError(f"{name}.parquet of {self.path} can't be read ({error})") from error
+            raise ValueError(f"can't read {name}.parquet of {self.path}: {error}") from error
 
     def frame(self, name: str) -> "pandas.DataFrame":
-        """Return a table as a DataFrame of pandas; names as for `table`."""
+        """Return a table as a DataFrame; names as for `table`."""
         needed("pandas")
         return self.table(name).to_pandas()
 
     @property
     def heads(self) -> "pandas.DataFrame":
-        """A row for each layer and head: its measures and its labels."""
+        """Measures and labels of each layer and head."""
         return self.frame("heads")
 
     @property
     def offsets(self) -> "pandas.DataFrame":
-        """How much each head looks at each offset, key − query."""
+        """Share of attention of each head at each offset, key − query."""
         return self.frame("offsets")
 
     @property
     def distances(self) -> "pandas.DataFrame":
-        """How far each head looks."""
+        """Share of attention of each head in each bin of distances."""
         return self.frame("distances")
 
     @property
     def relations(self) -> "pandas.DataFrame":
-        """How well each head finds the other end of each dependency relation."""
+        """Score of each head on each dependency relation."""
         return self.frame("relations")
 
     @property
     def coreference(self) -> "pandas.DataFrame":
-        """How well each head finds an earlier mention of the same."""
+        """Score of each head on coreference."""
         return self.frame("coreference")
 
     @property
     def examples(self) -> "pandas.DataFrame":
-        """A few strong edges of each head, with their text."""
+        """A few strong pairs of each head, with their text."""
         return self.frame("examples")
 
     def __repr__(self) -> str:

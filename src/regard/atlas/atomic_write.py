@@ -1,15 +1,15 @@
-"""Files that are there as a whole or not at all."""
+"""Atomic file writes."""
 
 import os
 import uuid
 from pathlib import Path
 
 PARTIAL = ".partial"
-"""How a file that is being written ends, and one whose writer was killed."""
+"""Suffix of unfinished files."""
 
 
 def keep(path: Path, data: bytes) -> None:
-    """Write a file that is there as a whole or not at all, and outlives a power cut."""
+    """Write a file atomically and durably."""
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}{PARTIAL}")
     try:
         with partial.open("xb") as file:
@@ -23,7 +23,7 @@ def keep(path: Path, data: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make sure that a new name in a folder outlives a power cut, where folders can be opened."""
+    """Sync a folder, so that a rename survives a power cut; not on Windows."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Shards counted by the workers of a Ray cluster, as a pipeline of Ray Data."""
+"""Count shards on a Ray cluster, with Ray Data."""
 
 import logging
 import os
@@ -18,11 +18,11 @@ from regard.atlas.units import Shard
 Row = dict[str, Any]
 
 LOCAL = "local"
-"""The address of a cluster that is to be started on this machine."""
+"""The address for starting a local cluster."""
 
 _COUNTERS_FOR_EACH_READER = 8
 _DEATHS = 3
-"""How many workers in a row may die while they load the model before a survey gives up."""
+"""Maximum consecutive workers that die while loading the model."""
 
 
 def counted_on_ray(
@@ -36,21 +36,21 @@ def counted_on_ray(
     gpus: float,
     surveyor: type[Surveyor] = Surveyor,
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the name of each shard and the bytes of its tally, in the order they are done in.
+    """Yield the name of each shard and the bytes of its tally, in order of completion.
 
-    A row of the pipeline is a shard: some actors read and tokenize it, others have the model and
-    count. Ray Data passes on no more than they can take, and does again what a dead one had begun.
+    A row of the pipeline is a shard: some actors read and tokenize it, others run the model and
+    count. Ray Data applies back-pressure, and retries the shards of dead actors.
 
     Args:
-        shards: what to count.
-        loader: where workers get the model from.
-        settings: what decides which windows there are.
-        batch_size: how many windows a worker runs at once, at most.
-        workers: how many actors count.
-        address: a cluster, as for `ray.init`; by default what RAY_ADDRESS says, or "local", a new
-            one on this machine. A process that is connected to one stays with it.
-        gpus: how much of a GPU each of these actors takes.
-        surveyor: what counts.
+        shards: the shards to count.
+        loader: loads the model in workers.
+        settings: the settings of the windows.
+        batch_size: maximum windows per batch.
+        workers: number of actors that count.
+        address: a cluster, as for `ray.init`; by default RAY_ADDRESS, or "local", a new one on
+            this machine. An existing connection of this process is used.
+        gpus: GPUs per counting actor.
+        surveyor: the class that counts.
     """
     if not shards:
         return
@@ -61,14 +61,14 @@ def counted_on_ray(
             [{"shard": pickle.dumps(shard)} for shard in shards],
             override_num_blocks=len(shards),
         )
-        # What follows has the same context, nobody else does.
+        # The context of this pipeline only.
         rows.context.enable_progress_bars = False
         rows.context.max_consecutive_actor_init_deaths = _DEATHS
         prepared = rows.map(
             _Prepare,
             fn_constructor_args=(loader, settings),
             compute=pool(size=-(-workers // _COUNTERS_FOR_EACH_READER)),
-            # They always find room, so that those that count never wait for them in vain.
+            # No CPU reserved, so that readers are always scheduled.
             num_cpus=0,
         )
         counted = prepared.map(
@@ -94,7 +94,7 @@ class _Prepare:
 
 
 class _Count:
-    """Counts the windows of shards with a model of its own."""
+    """Counts the windows of shards with its own model."""
 
     def __init__(
         self, surveyor: type[Surveyor], loader: Loader, settings: Settings, batch_size: int
@@ -111,10 +111,10 @@ class _Count:
 
 @contextmanager
 def _connected(address: str | None) -> Generator[None, None, None]:
-    """Connect to Ray, or start it, unless that is done; leave it as it was found.
+    """Connect to Ray, or start it, unless connected; disconnect at the end.
 
-    What is started here listens to this machine alone, and takes work only from those who have its
-    token, which Ray makes and keeps in the home folder of the user.
+    A started cluster listens on loopback only, and requires Ray's token, which is in the home
+    folder of the user.
     """
     ray = needed("ray")
     if ray.is_initialized():
@@ -134,14 +134,14 @@ def _connected(address: str | None) -> Generator[None, None, None]:
 
 @contextmanager
 def _on_loopback() -> Generator[None, None, None]:
-    """Make Ray listen to this machine alone: at 127.0.0.1, as it does on macOS and Windows.
+    """Make Ray listen on 127.0.0.1 only, as on macOS and Windows.
 
-    By itself it takes 127.0.0.1 for a mistake, and listens at all addresses of the machine.
+    Elsewhere it replaces 127.0.0.1 with an external address of the machine.
     """
     constants: Any = needed("ray._private.ray_constants")
     name = constants.ENABLE_RAY_CLUSTERS_ENV_VAR
     before, said = constants.ENABLE_RAY_CLUSTER, os.environ.get(name)
-    # Ray's processes read the one, and this process has read it already.
+    # Ray's processes read the variable; this process has read it into the constant.
     constants.ENABLE_RAY_CLUSTER, os.environ[name] = False, "0"
     try:
         yield
@@ -156,14 +156,14 @@ def _on_loopback() -> Generator[None, None, None]:
 def _check_loopback(address: str) -> None:
     if not ip_address(address).is_loopback:
         raise RuntimeError(
-            f"Ray was started for this machine alone, and listens at {address}: update Ray, or "
-            "start a cluster and pass its address"
+            f"Ray must listen on loopback, got {address}: upgrade Ray, or start a cluster and pass "
+            "its address"
         )
 
 
 @contextmanager
 def _quiet() -> Generator[None, None, None]:
-    """Keep Ray Data from telling what goes well; its files have it all the same."""
+    """Silence the info messages of Ray Data; its log files keep them."""
     streams = [
         handler
         for handler in logging.getLogger("ray.data").handlers
@@ -179,5 +179,5 @@ def _quiet() -> Generator[None, None, None]:
 
 
 def _matters(record: logging.LogRecord) -> bool:
-    """Say whether to tell; that Ray's own progress bars are off is no news."""
+    """Return whether to print a record: warnings, except those about progress bars."""
     return record.levelno >= logging.WARNING and "rogress bars" not in record.getMessage()

@@ -1,4 +1,4 @@
-"""The documents of a unit: read, decoded, and said what could not be."""
+"""Read the documents of a unit."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from regard.atlas.units import UNIT, UNKNOWN, Unit, span_of
 from regard.printable import well_formed
 
 TEXT_FIELDS = ("text", "content", "body")
-"""Where the text is in records, if nobody says."""
+"""Default fields of the text in records."""
 
 _NEW_DOCUMENT = b"# newdoc"
 _NO_CHARACTER = re.compile("[\ud800-\udfff]")
@@ -26,8 +26,8 @@ class Document:
     """A text.
 
     Attributes:
-        name: unit and number, the same in every run.
-        text: what it says.
+        name: unit and number, stable across runs.
+        text: its text.
     """
 
     name: str
@@ -39,13 +39,13 @@ def documents(
 ) -> Iterator[Document | AnnotatedDocument]:
     """Yield the documents of a unit.
 
-    What can't be read is left out, and counted by the reason.
+    Unreadable items are skipped, and counted by reason.
 
     Args:
-        unit: what to read.
-        skipped: what is left out is counted here.
-        field: which field of a record has the text, in JSON lines and Parquet; by default the first
-            of "text", "content" and "body" that is there.
+        unit: the unit to read.
+        skipped: counts of skipped items.
+        field: the field of the text in JSON lines and Parquet; by default the first existing one of
+            "text", "content" and "body".
     """
     try:
         content = _rows_of(unit, field) if unit.kind == "parquet" else stretch(unit)
@@ -55,7 +55,7 @@ def documents(
     if not isinstance(content, bytes):
         yield from _texts(unit, iter(content), skipped, field)
         return
-    # Some programs begin files with a mark of their encoding.
+    # Files may begin with a byte order mark.
     text = content.decode("utf-8" if unit.number else "utf-8-sig", errors="replace")
     skipped[_NO_UTF_8] += text.count("\ufffd") - content.count(b"\xef\xbf\xbd")
     if unit.kind == "conllu":
@@ -66,14 +66,14 @@ def documents(
     elif unit.kind == "json lines":
         yield from _texts(unit, _records(text, skipped), skipped, field)
     else:
-        # A stretch without a boundary went to the one before it; a file without text is empty.
+        # A stretch without a boundary belongs to the one before it.
         yield from _texts(unit, iter([text] if text or unit.size <= 0 else []), skipped, field)
 
 
 def stretch(unit: Unit) -> bytes:
     """Return the bytes of a unit: from the first boundary in its stretch to the first after it.
 
-    Every byte of a file is in one of its units, in none twice.
+    Every byte of a file is in exactly one of its units.
 
     Raises:
         OSError: the file can't be read.
@@ -101,7 +101,7 @@ def _texts(
         elif not text.strip():
             skipped["empty document"] += 1
         else:
-            # JSON can spell halves of characters, which no text has.
+            # JSON may have lone surrogates.
             text, wrong = _NO_CHARACTER.subn("\ufffd", text)
             skipped[_NO_UTF_8] += wrong
             yield Document(f"{unit.id}:{number}", text)
@@ -132,7 +132,7 @@ def _rows_of(unit: Unit, field: str | None) -> list[str | None]:
         names = TEXT_FIELDS if field is None else (field,)
         name = next((name for name in names if name in content.schema_arrow.names), None)
         if name is None:
-            raise ValueError(f"no column {' or '.join(names)}: say which one has the text")
+            raise ValueError(f"no column {' or '.join(names)}: pass field")
         if content.num_row_groups == 0:
             return []
         rows = content.read_row_group(unit.number, columns=[name]).column(0).to_pylist()
@@ -140,10 +140,9 @@ def _rows_of(unit: Unit, field: str | None) -> list[str | None]:
 
 
 def _find_gap(file: Any, position: int) -> int:
-    """Return where a text may be cut, at a position or at most a unit after it.
+    """Return where to split a text, at a position or at most a unit after it.
 
-    That is after a blank line; if there is none so near, after a line; if there is none, after a
-    space; if there is none, between characters.
+    After a blank line, else after a line, else after a space, else between characters.
     """
     file.seek(position - 2)
     near = file.read(UNIT + 2)
@@ -151,13 +150,13 @@ def _find_gap(file: Any, position: int) -> int:
         found = near.find(gap, 2 - len(gap))
         if found >= 0:
             return position - 2 + found + len(gap)
-    # No character of UTF-8 begins with the bits 10, and none has more than three such bytes.
+    # UTF-8 continuation bytes begin with the bits 10; there are at most three per character.
     after = near[2:6]
     return position + next((i for i, byte in enumerate(after) if byte >> 6 != 0b10), len(after))
 
 
 def _boundary(unit: Unit, file: Any) -> bytes:
-    """Return what ends a record: a line of JSON, a sentence, or a document of sentences."""
+    """Return the end of a record: of a JSON line, a sentence, or a document of sentences."""
     if unit.kind == "json lines":
         return b"\n"
     file.seek(0)
@@ -165,10 +164,7 @@ def _boundary(unit: Unit, file: Any) -> bytes:
 
 
 def _find(file: Any, position: int, boundary: bytes) -> int:
-    """Return where the first record begins whose boundary ends at a position or later.
-
-    The end of the file is one too.
-    """
+    """Return the start of the first record at a position or later, or the end of the file."""
     begin = max(0, position - len(boundary))
     file.seek(begin)
     seen = b""

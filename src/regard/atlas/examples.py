@@ -1,4 +1,4 @@
-"""Examples of what heads look at: a few of each, whoever saw them and in which order."""
+"""A few example pairs of each head, independent of the order of counting."""
 
 import heapq
 from collections import defaultdict
@@ -7,7 +7,7 @@ from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 EXAMPLES = 8
-"""How many examples are kept of each head."""
+"""Examples per head."""
 
 _CONTEXT = 160
 
@@ -17,15 +17,15 @@ class Example:
     """A query and its strongest key.
 
     Attributes:
-        priority: those with the largest are kept. It is drawn by chance, the larger the weight the
-            higher, from what the window is called: so which are kept depends on nothing else.
-        weight: of the key in the query's row.
-        document: where it was seen.
-        text: the words around both.
-        query_start: where the query begins in the text.
-        query_end: where it ends.
-        key_start: where the key begins.
-        key_end: where it ends.
+        priority: examples with the largest are kept. It is a random number seeded by the name of
+            the window, and larger for larger weights.
+        weight: the weight of the key.
+        document: the document's name.
+        text: the text around both.
+        query_start: start of the query in the text.
+        query_end: end of the query.
+        key_start: start of the key.
+        key_end: end of the key.
     """
 
     priority: float
@@ -45,12 +45,12 @@ class Examples:
         self._kept: defaultdict[tuple[int, int], list[Example]] = defaultdict(list)
 
     def would_keep(self, call: int, head: int, priority: float) -> bool:
-        """Say whether an example of this priority may be kept. Of equal ones, `add` decides."""
+        """Return whether an example of this priority may be kept; `add` decides ties."""
         kept = self._kept[call, head]
         return len(kept) < EXAMPLES or priority >= kept[0].priority
 
     def add(self, call: int, head: int, example: Example) -> None:
-        """Keep an example, unless there are enough better ones."""
+        """Add an example if it is among the best."""
         kept = self._kept[call, head]
         if len(kept) < EXAMPLES:
             heapq.heappush(kept, example)
@@ -69,29 +69,26 @@ class Examples:
                 yield call, head, example
 
     def as_data(self) -> list[list[Any]]:
-        """Return them as lists of plain values."""
+        """Return lists of plain values."""
         return [[call, head, *astuple(example)] for call, head, example in self]
 
     @classmethod
     def from_data(cls, data: list[list[Any]]) -> "Examples":
-        """Return the examples that `as_data` made lists of."""
+        """Return the examples of `as_data`."""
         examples = cls()
         for call, head, *values in data:
             examples.add(call, head, Example(*values))
         return examples
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return them as rows of a table."""
+        """Return rows of a table."""
         return [{"layer": call, "head": head, **asdict(example)} for call, head, example in self]
 
 
 def excerpt(
     text: str, query: tuple[int, int], key: tuple[int, int]
 ) -> tuple[str, tuple[int, int], tuple[int, int]]:
-    """Return a text shortened to what is around two places, and the places in it.
-
-    What lies between them is left out if it is long.
-    """
+    """Shorten a text to the surroundings of two spans; return it and the spans in it."""
     first, second = sorted((query, key))
     start, stop = max(0, first[0] - _CONTEXT // 2), min(len(text), second[1] + _CONTEXT // 2)
     begin, end = first[1] + _CONTEXT // 2, second[0] - _CONTEXT // 2

@@ -1,11 +1,11 @@
-"""What the atlas needs beyond PyTorch, imported where it is used."""
+"""Import optional dependencies of the atlas."""
 
 from importlib import import_module
 from typing import Any
 
 
 def needed(module: str) -> Any:
-    """Return a module.
+    """Import a module.
 
     Raises:
         ImportError: it is not installed.

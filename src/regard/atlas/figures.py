@@ -1,10 +1,10 @@
-"""Numbers as people read them: by one rule in evidence, in the terminal and in the report."""
+"""Format numbers, by one rule in evidence, in the terminal and in the report."""
 
 from decimal import ROUND_HALF_UP, Decimal
 
 
 def share_in_figures(share: float) -> str:
-    """Return a share of attention with three digits, as the report prints it.
+    """Format a share of attention with three digits, as the report does.
 
     >>> share_in_figures(0.42749), share_in_figures(0.0625)
     ('0.427', '0.063')
@@ -13,7 +13,7 @@ def share_in_figures(share: float) -> str:
 
 
 def score_in_figures(score: float) -> str:
-    """Return a score on annotated text with two digits, as the report prints it.
+    """Format a score on annotated text with two digits, as the report does.
 
     >>> score_in_figures(0.6249), score_in_figures(0.625)
     ('0.62', '0.63')
@@ -22,8 +22,5 @@ def score_in_figures(score: float) -> str:
 
 
 def _rounded(value: float, digits: int) -> str:
-    """Round to the nearest, halves away from 0: what `toFixed` does in a browser.
-
-    Python's own formatting rounds halves to even digits.
-    """
+    """Round halves away from 0, as `toFixed` in a browser; Python rounds them to even."""
     return str(Decimal(float(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))

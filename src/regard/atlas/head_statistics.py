@@ -1,4 +1,4 @@
-"""What the rows of a head look at, summed up: the measures of the atlas."""
+"""The measures of the atlas, as sums over the rows of a head."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -18,20 +18,20 @@ from regard.matrix.tiles import Tile
 from regard.matrix.view import View
 
 REACH = 16
-"""How far on both sides each offset is told apart."""
+"""Largest offset that is counted by itself, on either side."""
 
 SINK = 0.3
-"""A key that gets more than this of every row that can see it, on average, is a sink."""
+"""A key with a larger mean weight, over the rows that may attend to it, is a sink."""
 
 SINK_LOOKERS = 16
-"""How many rows must be able to see a key before it can be called a sink."""
+"""Minimum rows that may attend to a sink."""
 
 _EXACT = 64
 _PER_OCTAVE = 8
 
 
 def distance_edges(longest: int) -> list[int]:
-    """Return where bins of distances begin: each distance to 64, then eight bins an octave."""
+    """Return the edges of bins of distances: each distance up to 64, then eight bins per octave."""
     edges = list(range(min(_EXACT, longest + 1)))
     step = 0
     while (edge := round(_EXACT * 2 ** (step / _PER_OCTAVE))) <= longest:
@@ -42,12 +42,12 @@ def distance_edges(longest: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class Kinds:
-    """What is known of the tokens of some sequences of one length.
+    """Kinds of the tokens of some sequences of one length.
 
     Args:
-        ids: their tokens.
-        separators: which are separators: special tokens and ends of lines.
-        punctuation: which are punctuation.
+        ids: the tokens.
+        separators: whether each is a special token or the end of a line.
+        punctuation: whether each is punctuation.
     """
 
     ids: Int[Tensor, "batch tokens"]
@@ -57,21 +57,21 @@ class Kinds:
 
     @cached_property
     def same(self) -> Int[Tensor, "3 pairs"]:
-        """Sequence, query and key of each pair of a token and an earlier copy of it, by query."""
+        """Sequence, query and key of each token and each earlier copy of it, by query."""
         alike = (self.ids[:, :, None] == self.ids[:, None, :]).tril(-1)
         return alike.nonzero().T
 
     @cached_property
     def after(self) -> Int[Tensor, "3 pairs"]:
-        """The same, of a token and what came just after an earlier copy of it."""
+        """The same, of each token and the token after an earlier copy of it."""
         batch, query, key = self.same
         before = key + 1 < query
         return torch.stack([batch, query, key + 1])[:, before]
 
     def pairs_in(self, tile: Tile) -> list[list[Tensor]]:
-        """Return where pairs are in a tile: for each of its sequences those of `same` and `after`.
+        """Return the pairs of `same` and `after` in a tile, for each of its sequences.
 
-        All layers of a model are cut into the same tiles, so that it is found once.
+        Cached, as all layers of a model have the same tiles.
 
         Returns:
             row · columns + column of each, [pairs].
@@ -84,7 +84,7 @@ class Kinds:
         return self._places[tile.place]
 
     def count(self, pairs: Int[Tensor, "3 pairs"]) -> int:
-        """Return how many queries there are in some pairs."""
+        """Return the number of different queries of pairs."""
         return len((pairs[0] * self.ids.shape[1] + pairs[1]).unique_consecutive())
 
 
@@ -94,19 +94,19 @@ class HabitsResult(Result):
 
     Attributes:
         entropy: the entropy of the rows, in nats.
-        effective: how many keys they look at, in effect.
-        near: mass at each offset, key − query, from −16 to 16.
-        far: mass in each bin of distances.
-        distance: mass times distance.
-        mass: all mass.
-        first: mass on the first key, but for that of the first row.
-        separators: mass on separators.
-        punctuation: mass on punctuation.
-        same: mass on earlier copies of the query's token.
-        after: mass on what came just after earlier copies.
-        first_sinks: in how many sequences the first key is a sink.
-        sinks: how many keys are sinks.
-        top: the largest mean weight that a key gets, summed over the sequences.
+        effective: their effective number of keys, exp(entropy).
+        near: weight at each offset, key − query, from −16 to 16.
+        far: weight in each bin of distances.
+        distance: weight times distance.
+        mass: all weight.
+        first: weight on the first key, without the first row.
+        separators: weight on separators.
+        punctuation: weight on punctuation.
+        same: weight on earlier copies of the query's token.
+        after: weight on tokens just after earlier copies.
+        first_sinks: number of sequences whose first key is a sink.
+        sinks: number of sinks.
+        top: the largest mean weight of a key, summed over the sequences.
     """
 
     entropy: Float[Tensor, "heads"]
@@ -127,10 +127,10 @@ class HabitsResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class Habits:
-    """What the rows of some sequences of one length look at, summed up over all of them.
+    """The reduction that computes `HabitsResult`, for sequences of one length.
 
     Args:
-        kinds: what is known of the tokens. Queries and keys are the same tokens.
+        kinds: kinds of the tokens, of queries and keys alike.
     """
 
     kinds: Kinds
@@ -196,7 +196,7 @@ class Habits:
 
 
 def _places(tile: Tile, pairs: Int[Tensor, "2 pairs"]) -> Int[Tensor, "pairs_inside"]:
-    """Return where those of some pairs are that are in a tile, row · columns + column."""
+    """Return the pairs that are in a tile, as row · columns + column."""
     keys = tile.key_positions
     query, key = pairs.to(keys.device)
     row = query - tile.queries.start

@@ -1,4 +1,4 @@
-"""What heads are called, and what speaks for each name."""
+"""Labels of heads, with evidence."""
 
 import math
 from collections import defaultdict
@@ -11,7 +11,7 @@ from regard.atlas.rules import FEWEST, RULES, Label, Rule
 Row = Mapping[str, Any]
 
 BESIDE = (-1, 0, 1)
-"""Offsets that have rules of their own."""
+"""Offsets with their own rules."""
 
 
 def labels_of(
@@ -21,11 +21,11 @@ def labels_of(
     relations: Iterable[Row] = (),
     coreference: Iterable[Row] = (),
 ) -> list[Label]:
-    """Return what a head is called, the most telling name first.
+    """Return the labels of a head, in the order of `RULES`.
 
     Args:
-        row: its row of the table of heads; what is missing, None or NaN was not measured.
-        offsets: how much it looks at each offset.
+        row: its row of the table of heads; missing, None or NaN is not measured.
+        offsets: its share of attention at each offset.
         relations: its rows of the table of relations.
         coreference: its rows of the table of coreference.
 
@@ -51,7 +51,7 @@ def label_heads(
     relations: Iterable[Row] = (),
     coreference: Iterable[Row] = (),
 ) -> list[list[Label]]:
-    """Return what each of some heads is called.
+    """Return the labels of each head.
 
     Args:
         heads: the table of heads.
@@ -73,12 +73,12 @@ def label_heads(
 
 
 def place_of(row: Row) -> tuple[int, int]:
-    """Return the layer and the head that a row is about."""
+    """Return the layer and the head of a row."""
     return row["layer"], row["head"]
 
 
 def offsets_of(rows: Iterable[Row]) -> dict[tuple[int, int], dict[int, float]]:
-    """Return how much each layer and head looks at each offset, where that was measured."""
+    """Return the measured shares of each layer and head at each offset."""
     found: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
     for row in rows:
         if (share := known(row["share"])) is not None:
@@ -95,12 +95,12 @@ def by_head(rows: Iterable[Row]) -> dict[tuple[int, int], list[Row]]:
 
 
 def known(value: Any) -> float | None:
-    """Return a number that was measured; None stands for one that wasn't."""
+    """Return a measured number, or None."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
 def relation_name(row: Row) -> str:
-    """Return what a relation is called in the direction that a head looks.
+    """Return the name of a relation in its direction.
 
     >>> relation_name({"relation": "obj", "direction": "governor"})
     'obj → governor'
@@ -112,12 +112,12 @@ def relation_name(row: Row) -> str:
 
 
 def kind_of(name: str) -> str:
-    """Return the label of the rule that gives a name."""
+    """Return the label of a name's rule."""
     return name if any(rule.label == name for rule in RULES) else "relation"
 
 
 def top_offset(shares: Mapping[int, float | None]) -> tuple[int, float] | None:
-    """Return the offset that a head looks at most, other than those beside it, and how much."""
+    """Return the offset with the largest share, other than `BESIDE`, and its share."""
     far = [
         (known(share) or 0.0, offset) for offset, share in shares.items() if offset not in BESIDE
     ]
@@ -171,7 +171,7 @@ def _of_coreference(row: Row, rule: Rule) -> Label | None:
 
 
 def _beats(row: Row, base: float, rule: Rule) -> bool:
-    """Say whether a head is the best of all, and beats a baseline beyond doubt."""
+    """Return whether a head is the best of all, and significantly better than a baseline."""
     low = known(row.get("low"))
     enough = bool(row.get("best")) and (known(row.get("total")) or 0) >= FEWEST
     return enough and low is not None and low - base >= rule.threshold

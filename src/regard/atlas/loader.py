@@ -1,4 +1,4 @@
-"""Where workers get the model and its tokenizer from."""
+"""Load the model and its tokenizer in workers."""
 
 import hashlib
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from regard.hf.config import config_of
 
 @dataclass(frozen=True)
 class Loader:
-    """How to get a model, wherever the work is done.
+    """Functions that load a model in any process.
 
     Args:
-        name: what to call it.
-        model: returns the model, in evaluation mode. Each worker calls it once; so both must be
-            functions that can be sent to another process.
+        name: the name of the model.
+        model: returns the model, in evaluation mode. Each worker calls it once; both functions
+            must be picklable.
         tokenizer: returns its tokenizer.
-        stamp: what changes when the model does: a survey is continued only with the same.
+        stamp: a digest of the model; a survey is resumed only with the same.
     """
 
     name: str
@@ -39,14 +39,14 @@ def pretrained(
     device: str = "cpu",
     allow_remote_code: bool = False,
 ) -> Loader:
-    """Return how to get a model of transformers, from safetensors.
+    """Return a loader of a transformers model, from safetensors.
 
     Args:
         model: a folder that every worker can read, or a name on the Hugging Face hub.
-        dtype: the type of its numbers.
-        device: where it runs.
-        allow_remote_code: whether Python files that come with the model may be run; a model that
-            needs them is refused otherwise.
+        dtype: its dtype.
+        device: its device.
+        allow_remote_code: whether to run Python files that come with the model; without it, a model
+            that needs them is an error.
     """
     name, model, stamp = located(model)
     return Loader(
@@ -58,11 +58,10 @@ def pretrained(
 
 
 def located(model: str) -> tuple[str, str, str]:
-    """Return the name of a model, where workers find it, and what changes when its files do.
+    """Return the name of a model, its path for workers, and a digest of its files.
 
-    Workers may run in other folders; so the place of a file or folder is absolute. All of it is
-    read, as sizes and times don't tell whether weights have changed. Of a name on the hub nothing
-    is known here.
+    The path is absolute, as workers may run in other folders. The digest covers all bytes, as sizes
+    and times don't show changed weights; it is empty for a name on the hub.
     """
     path = Path(model).expanduser()
     if not path.exists():
@@ -72,7 +71,7 @@ def located(model: str) -> tuple[str, str, str]:
 
 
 def _stamp(model: Path) -> str:
-    """Return the digest of all that is in a file, or in the files of a folder."""
+    """Return the digest of a file, or of all files of a folder."""
     files = [model] if model.is_file() else sorted(one for one in model.iterdir() if one.is_file())
     content = hashlib.sha256()
     for path in files:

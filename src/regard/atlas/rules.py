@@ -1,24 +1,24 @@
-"""When heads get which names: one table of rules."""
+"""The rules of labels."""
 
 from dataclasses import dataclass
 
 FEWEST = 100
-"""Nothing is said of a head that was counted on fewer rows, or a relation on fewer pairs."""
+"""Minimum rows of a head, or pairs of a relation, for a label."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """When a head gets a name.
+    """A rule that gives heads a label.
 
     Attributes:
-        label: the name.
-        mark: a single character that stands for it.
-        measure: which measure decides.
-        threshold: how large it must be at least.
-        meaning: what such a head does.
-        rows: the column with the number of rows that the measure is the mean over; it must be at
-            least `FEWEST`. "" if it is all rows.
-        unless: a measure in whose presence the rule doesn't count, or "".
+        label: the label.
+        mark: a single character for it.
+        measure: the measure to compare.
+        threshold: its minimum.
+        meaning: a description of such heads.
+        rows: the column with the number of rows of the measure, which must be at least `FEWEST`;
+            "" if it is all rows.
+        unless: a measure that disables the rule if it exists, or "".
     """
 
     label: str
@@ -91,24 +91,24 @@ RULES = (
         "in most windows, nearly every token looks at the first one: the head is mostly at rest",
     ),
 )
-"""All rules, the most telling first. A relation and coreference are judged by the lower end of the
-interval of the score, less the better baseline."""
+"""All rules, the most specific first. Relations and coreference are compared by the lower end of
+the score's interval minus the better baseline."""
 
 MEASURES_OF_RULES = {
     "relation_gain": "lower end of the score − baseline",
     "coreference_gain": "lower end of the score − better baseline",
     "fixed_offset": "largest share of an offset",
 }
-"""What rules measure that is no column of the table of heads, in words."""
+"""Names of measures that are not columns of the table of heads."""
 
 
 @dataclass(frozen=True)
 class Label:
-    """A name of a head.
+    """A label of a head.
 
     Attributes:
-        name: the name: that of a rule, or of a relation, such as "obj → governor".
-        evidence: what speaks for it, such as "previous 0.740 ≥ 0.4".
+        name: the label of a rule, or a relation such as "obj → governor".
+        evidence: the evidence, such as "previous 0.740 ≥ 0.4".
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a few rows of a sequence look at most."""
+"""The strongest keys of a few rows of a sequence."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -20,8 +20,8 @@ class GlimpsesResult(Result):
     """The strongest key of each chosen row.
 
     Attributes:
-        weights: its weight; 0 where there is none.
-        keys: its place; −1 where there is none.
+        weights: its weight; 0 without a key.
+        keys: its index; −1 without a key.
     """
 
     weights: Float[Tensor, "batch heads chosen"]
@@ -30,11 +30,11 @@ class GlimpsesResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class Glimpses:
-    """What a few rows of each sequence look at most, among keys that count.
+    """The reduction that computes `GlimpsesResult`.
 
     Args:
-        rows: which rows of each sequence, [batch, chosen].
-        hidden: which keys do not count, [batch, keys]; the row's own key never does.
+        rows: the chosen rows of each sequence.
+        hidden: keys to exclude; the row's own key always is.
     """
 
     rows: Int[Tensor, "batch chosen"]
@@ -46,7 +46,7 @@ class Glimpses:
 
     def start(self, view: View) -> Sums:
         chosen = self.rows.shape[1]
-        # Counted from 1, so that 0 is none and states can be added up.
+        # Counted from 1, so that 0 is none and states can be added.
         tensors = {"weights": zeros(view, chosen), "numbers": zeros(view, chosen, dtype=torch.long)}
         return Sums(view.outline, tensors)
 
@@ -60,11 +60,11 @@ class Glimpses:
         return state
 
     def _rows_in(self, tile: Tile) -> list[Tensor]:
-        """Return which of the chosen rows are in a tile, found once for all layers of a model.
+        """Return the chosen rows in a tile; cached for all layers of a model.
 
         Returns:
-            For each, its sequence in the tile, which of the chosen ones it is, its row in the tile,
-            [rows] each, and which columns do not count, [rows, 1, columns].
+            For each, its sequence in the tile, its number among the chosen ones, its row in the
+            tile, [rows] each, and the excluded columns, [rows, 1, columns].
         """
         if tile.place not in self._inside:
             rows = self.rows[tile.batch].to(tile.weights.device) - tile.queries.start

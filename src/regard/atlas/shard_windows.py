@@ -1,4 +1,4 @@
-"""A shard of a corpus as windows of tokens, ready for a model."""
+"""A shard of a corpus as windows of tokens."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,18 +15,18 @@ from regard.atlas.units import Shard, Unit
 from regard.atlas.window import TokenWindow, split_of
 
 REPEATS = Unit(url="", name="repeats", kind="repeats", number=0, size=0, stamp="")
-"""A unit that is no text: random tokens, repeated."""
+"""A unit of repeated random tokens."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides which windows there are.
+    """The settings of windows.
 
     Attributes:
-        length: how many tokens a window has, at most.
-        field: which field of a record has the text; None for the usual ones.
-        sample: the share of documents that is read.
-        seed: what chance begins with.
+        length: maximum tokens per window.
+        field: the field of the text in records; None for the defaults.
+        sample: the fraction of documents to sample.
+        seed: the random seed.
     """
 
     length: int
@@ -35,12 +35,12 @@ class Settings:
     seed: int = 0
 
     def wants(self, document: str) -> bool:
-        """Say whether a document is in the sample, by its name."""
+        """Return whether a document is in the sample, by its name."""
         return drawn(document, self.seed) < self.sample * 2**64
 
 
 def prepare(shard: Shard, tokenizer: Any, settings: Settings) -> tuple[list[TokenWindow], Tally]:
-    """Return the windows of a shard, and a tally of what was read and what was left out."""
+    """Return the windows of a shard, and a tally of read and skipped items."""
     tally = Tally()
     windows: list[TokenWindow] = []
     for unit in shard.units:

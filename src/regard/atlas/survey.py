@@ -1,4 +1,4 @@
-"""`survey`: what every head of a model does, over a corpus."""
+"""`survey`: measure every head of a model over a corpus."""
 
 import os
 import shutil
@@ -22,12 +22,12 @@ from regard.atlas.units import Shard, find_units, into_shards
 from regard.matrix.progress import progressing
 
 LENGTH = 512
-"""How many tokens a window has, unless one says so or the tokenizer knows of fewer."""
+"""Default tokens per window, unless the tokenizer's limit is lower."""
 
 PARTS = "shards"
 
 _BEGUN = f".{PLAN}.*{PARTIAL}"
-"""What one leaves that was killed while it wrote its plan."""
+"""Left by a survey that was killed while it wrote its plan."""
 
 _REASONS = 9
 
@@ -48,40 +48,36 @@ def survey(
     gpus: float = 0.0,
     progress: bool | None = None,
 ) -> Atlas:
-    """Measure what every head of a model does, over a corpus.
+    """Measure every head of a model over a corpus.
 
-    A survey that was interrupted is continued when it is started again with the same arguments:
-    what was counted is not counted again. How the work is cut and who does it (`batch_size`,
-    `shards`, `workers`, `address`, `gpus`) changes the numbers by rounding only; of these, `shards`
-    must stay the same for a survey that is continued.
+    If interrupted, call it again with the same arguments: finished shards are kept. `batch_size`,
+    `shards`, `workers`, `address` and `gpus` change the numbers by rounding only; of these,
+    `shards` must stay the same to resume.
 
     Args:
-        source: what to read: a file, a folder, a pattern with `*`, or a URL that fsspec knows.
-            Text, JSON lines, Parquet and CoNLL-U are told by the ends of names. CoNLL-U brings
-            annotations: relations between words, and who is mentioned. What can't be read is left
-            out, and counted in `Atlas.about.skipped`.
-        out: the folder to write, by custom NAME.atlas.
-        model: a folder with a model of transformers, or its name on the Hugging Face hub; or how
-            to load it.
-        length: how many tokens a window has, at most; 512 by default, or what the tokenizer says.
-        field: which field of JSON lines and column of Parquet has the text; by default the first of
-            "text", "content" and "body" that is there.
-        sample: the share of documents to read, drawn by chance from their names.
-        seed: what chance begins with.
-        batch_size: how many windows a worker runs at once, at most.
-        shards: in how many parts the work is cut, each of which is lost and done again when a
-            worker dies. By default about a quarter of a mebibyte of text each.
-        workers: how many workers of a Ray cluster to use. By default the work is done in this
-            process.
+        source: the corpus: a file, a folder, a glob, or a URL that fsspec supports. Text, JSON
+            lines, Parquet and CoNLL-U are recognised by their suffixes. CoNLL-U has annotations:
+            dependencies and mentions. Unreadable items are skipped, and counted in
+            `Atlas.about.skipped`.
+        out: the output folder, by convention NAME.atlas.
+        model: the folder of a transformers model, its name on the Hugging Face hub, or a loader.
+        length: maximum tokens per window; by default 512, or the tokenizer's limit.
+        field: the field of the text in JSON lines and Parquet; by default the first existing one of
+            "text", "content" and "body".
+        sample: the fraction of documents to read, sampled by name.
+        seed: the random seed.
+        batch_size: maximum windows per batch.
+        shards: number of shards, which are retried as a whole. By default about a quarter of a
+            mebibyte of text each.
+        workers: number of Ray workers. By default this process does the work.
         address: the Ray cluster, as for `ray.init`; by default the one that this process is
-            connected to, or that RAY_ADDRESS names, or a new one that listens to this machine
-            alone.
-        gpus: how much of a GPU each worker takes.
+            connected to, or RAY_ADDRESS, or a new one that listens on loopback only.
+        gpus: GPUs per worker.
         progress: whether to show a progress bar; by default in terminals and notebooks.
 
     Raises:
-        FileNotFoundError: there is nothing to read.
-        ValueError: an argument is wrong, or `out` holds another survey.
+        FileNotFoundError: the source does not exist.
+        ValueError: an argument is invalid, or `out` has another survey.
     """
     if not 0.0 < sample <= 1.0:
         raise ValueError(f"sample must be above 0 and at most 1, got {sample}")
@@ -124,10 +120,7 @@ def _length(length: int | None, longest: int) -> int:
     if length < 8:
         raise ValueError(f"length must be at least 8 tokens, got {length}")
     if length > longest:
-        raise ValueError(
-            f"length must be at most {longest}, as many tokens as the tokenizer says that the "
-            f"model takes, got {length}"
-        )
+        raise ValueError(f"length must be at most {longest}, the tokenizer's limit, got {length}")
     return length
 
 
@@ -136,18 +129,18 @@ def _part(parts: Path, shard: str) -> Path:
 
 
 def _begin(folder: Path, plan: SurveyPlan) -> Path:
-    """Return the folder of what is counted, and make sure that it is of this very survey."""
+    """Return the folder of the tallies, and check that it is of the same survey."""
     parts = folder / PARTS
     if (folder / PLAN).exists():
         if (folder / PLAN).read_text(encoding="utf-8") != plan.as_text():
             raise ValueError(
-                f"{folder} holds another survey: of another model or text, of one that has changed "
-                "since, with other settings or other shards. Remove it, or write to another folder"
+                f"{folder} has another survey: model, text, settings or shards differ. Remove it, "
+                "or choose another folder"
             )
     elif folder.exists() and not folder.is_dir():
-        raise ValueError(f"out must be a folder, but {folder} is a file: write to another folder")
+        raise ValueError(f"out must be a folder, got the file {folder}")
     elif folder.exists() and not all(path.match(_BEGUN) for path in folder.iterdir()):
-        raise ValueError(f"{folder} is not empty, and no survey: write to another folder")
+        raise ValueError(f"{folder} has other files: choose another folder")
     else:
         folder.mkdir(parents=True, exist_ok=True)
         keep(folder / PLAN, plan.as_text().encode())
@@ -171,12 +164,12 @@ def _counted_here(
 
 
 def _finish(folder: Path, plan: SurveyPlan, parts: Sequence[Path]) -> Atlas:
-    """Merge what was counted and write tables and report; that it is finished is said last."""
+    """Merge the tallies, write tables and report, and last the metadata."""
     tally = Tally()
     for part in parts:
         tally.merge(Tally.load(part))
     if "rows" not in tally.sums:
-        raise ValueError(f"there is no text in {plan.source}; {_reasons(tally)}")
+        raise ValueError(f"{plan.source} has no text; {_reasons(tally)}")
     found = as_arrow(tally)
     for name, table in found.items():
         needed("pyarrow.parquet").write_table(table, folder / f"{name}.parquet")
@@ -194,4 +187,4 @@ def _reasons(tally: Tally) -> str:
     reasons = [f"{reason} ({count})" for reason, count in tally.skipped.most_common(_REASONS)]
     if len(tally.skipped) > _REASONS:
         reasons.append(f"and {len(tally.skipped) - _REASONS} more")
-    return "left out: " + (", ".join(reasons) or "nothing")
+    return "skipped: " + (", ".join(reasons) or "nothing")

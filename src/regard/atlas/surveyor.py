@@ -1,4 +1,4 @@
-"""A model that counts what its heads do in windows of text."""
+"""Run a model on windows, and add up the measures of its heads."""
 
 import math
 from collections import defaultdict
@@ -21,21 +21,21 @@ from regard.matrix.reduction import AnyReduction
 from regard.watch import Seen, watch
 
 BATCH_TOKENS = 4096
-"""About how many tokens are run at once."""
+"""Approximate tokens per batch."""
 
 _GLIMPSES = 4
 
 
 class Surveyor:
-    """Counts what the heads of a model do in windows of text.
+    """Runs a model on windows, and adds up the measures of its heads.
 
-    Windows of one length are run together, so that nothing is padded.
+    Windows of one length form a batch, so that nothing is padded.
 
     Args:
         model: a model of transformers that takes `input_ids`, in evaluation mode.
         tokenizer: its tokenizer.
-        batch_size: how many windows are run at once, at most.
-        seed: what chance begins with.
+        batch_size: maximum windows per batch.
+        seed: the random seed.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class Surveyor:
         """Return the sums over some windows.
 
         Raises:
-            RuntimeError: what was seen is not what the model computed.
-            ValueError: the model has no attention over the tokens of a text.
+            RuntimeError: the watched weights don't reproduce the model's outputs.
+            ValueError: the model has no self-attention over the text.
         """
         tally = Tally()
         for batch in _batches(windows, self._batch_size):
@@ -67,7 +67,7 @@ class Surveyor:
         kind = windows[0].kind
         ids = torch.tensor([window.ids for window in windows], device=self._device)
         probes = [probe for probe in self._known_probes(ids[:1]) if probe.kind == kind]
-        # The text of windows with mentions is that of sentences, which are counted already.
+        # The sentences of windows with mentions are counted already.
         counts = [] if kind == "mentions" else [_Counts(windows, self._vocabulary, self._seed)]
         reductions = [one for each in counts for one in each.reductions]
         seen = self._seen(ids, [*reductions, *(probe.groups(windows) for probe in probes)])
@@ -90,14 +90,14 @@ class Surveyor:
         others = [call for call in seen if call.kind != "self" or call.keys != length]
         if not seen or others or getattr(_config(self._model), "is_encoder_decoder", False):
             raise ValueError(
-                f"{type(self._model).__name__} has no attention of each token over the text alone: "
-                "survey an encoder or a decoder, not a model of both"
+                f"{type(self._model).__name__} must have only self-attention over the text: "
+                "survey an encoder or a decoder, not an encoder–decoder"
             )
         self._modules = [call.module for call in seen]
         return seen
 
     def _known_probes(self, ids: torch.Tensor) -> list[Probe]:
-        """Return the probes for this kind of model: can the first of two tokens see the second?"""
+        """Return the probes, for a causal model or not; tested on two tokens."""
         if self._probes is None:
             with torch.no_grad(), watch(self._model, check=False) as seen:
                 self._model(input_ids=ids[:, :1].expand(1, 2), **self._options)
@@ -110,7 +110,7 @@ class Surveyor:
 
 
 class _Counts:
-    """What is counted of a batch of windows, beside the probes."""
+    """The measures of a batch of windows, without the probes."""
 
     def __init__(self, windows: Sequence[TokenWindow], vocabulary: Vocabulary, seed: int) -> None:
         self._windows = windows
@@ -130,7 +130,7 @@ class _Counts:
         return [Habits(self._kinds), self._glimpses]
 
     def add_totals(self, tally: Tally) -> None:
-        """Add what depends on no head."""
+        """Add the counts that are common to all heads."""
         batch, length = self._kinds.ids.shape
         far = np.abs(np.arange(-REACH, REACH + 1))
         totals = {
@@ -145,7 +145,7 @@ class _Counts:
             tally.add(self._prefix + name, count)
 
     def add(self, tally: Tally, call: int, habits: HabitsResult, glimpses: GlimpsesResult) -> None:
-        """Add what the heads of a call do."""
+        """Add the measures of the heads of a call."""
         for name, values in habits.numpy().items():
             tally.add(self._prefix + name, values, call)
         if not self._prefix:
@@ -161,7 +161,7 @@ class _Counts:
                 weight = float(weights[number, head, which])
                 if weight == 0.0:
                     continue
-                # As good as draw ** (1 / weight), which would be 0 for small weights.
+                # The logarithm of draw ** (1 / weight), which underflows for small weights.
                 priority = math.log(draw) / weight
                 if not tally.examples.would_keep(call, head, priority):
                     continue
@@ -175,7 +175,7 @@ class _Counts:
 
 
 def _batches(windows: Sequence[TokenWindow], batch_size: int) -> Iterator[list[TokenWindow]]:
-    """Yield windows of one kind and one length together."""
+    """Yield batches of windows of one kind and length."""
     alike: defaultdict[tuple[str, int], list[TokenWindow]] = defaultdict(list)
     for window in windows:
         alike[window.kind, len(window.ids)].append(window)

@@ -1,4 +1,4 @@
-"""From sums to tables: what is written for people to read."""
+"""Tables from sums."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def tables(tally: Tally) -> dict[str, Rows]:
         "coreference": coreference_table(tally),
         "examples": tally.examples.rows(),
     }
-    # Where layers have different numbers of heads, those that a layer lacks have no mass.
+    # Layers may have different numbers of heads; missing ones have no mass.
     there = set(zip(*np.nonzero(tally.sums["mass"]), strict=True))
     found = {
         name: [row for row in rows if (row["layer"], row["head"]) in there]
@@ -45,7 +45,7 @@ def tables(tally: Tally) -> dict[str, Rows]:
 
 
 def as_arrow(tally: Tally) -> dict[str, Any]:
-    """Return the tables of an atlas as those of pyarrow."""
+    """Return the pyarrow tables of an atlas."""
     arrow = needed("pyarrow")
     return {
         name: arrow.Table.from_pylist(
@@ -94,7 +94,7 @@ SCHEMA: dict[str, dict[str, str]] = {
     "examples": {**_PLACE, "weight": "float", "document": "text", "text": "text"}
     | dict.fromkeys(("query_start", "query_end", "key_start", "key_end"), "int"),
 }
-"""The columns of each table, and what they hold. A number that was not measured is null."""
+"""The columns of each table and their types. Null is not measured."""
 
 
 def _kind(arrow: Any, kind: str) -> Any:
@@ -163,7 +163,7 @@ def _distances(tally: Tally) -> Rows:
 
 
 def _edges(bins: int) -> list[int]:
-    """Return where so many bins of distances begin, and where the last one ends."""
+    """Return the edges of bins of distances."""
     longest = 64
     while len(edges := distance_edges(longest)) <= bins:
         longest *= 2
@@ -171,12 +171,12 @@ def _edges(bins: int) -> list[int]:
 
 
 def _quantiles(far: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Return the distance within which a share of the mass lies: the farthest of its bin."""
+    """Return the quantiles of distances: the upper end of their bins."""
     farthest = np.array(_edges(far.shape[2]))[1:] - 1.0
     so_far = _mean(far.cumsum(axis=2), far.sum(axis=2, keepdims=True))
     found: dict[str, NDArray[Any]] = {}
     for share in QUANTILES:
-        # Rounding must not move a share that is met exactly to the next bin.
+        # Tolerance, so that rounding does not move an exact share to the next bin.
         bins = (so_far < share - 1e-12).sum(axis=2).clip(max=far.shape[2] - 1)
         values = np.where(np.isnan(so_far[..., -1]), np.nan, farthest[bins])
         found[f"distance_p{round(100 * share)}"] = values
@@ -184,7 +184,7 @@ def _quantiles(far: NDArray[Any]) -> dict[str, NDArray[Any]]:
 
 
 def _mean(sums: NDArray[Any], count: Any) -> NDArray[Any]:
-    """Return sums divided by counts, NaN where nothing was counted."""
+    """Return sums divided by counts; NaN for a count of 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(np.asarray(count) > 0, sums / count, np.nan)
 

@@ -1,4 +1,4 @@
-"""Sums over a part of a corpus, to be added to those over other parts."""
+"""Sums over a shard of a corpus, which can be merged."""
 
 import io
 import json
@@ -18,11 +18,11 @@ from regard.atlas.examples import Examples
 VERSION = 1
 _FORMAT = "regard tally"
 
-# NumPy's own ArrayLike has no integers at run time, by whose checks our tests are run.
+# NumPy's ArrayLike has no integers at run time, and our tests check types.
 Values = NDArray[Any] | np.generic | Sequence[Any] | float | int
-"""Numbers: an array, a list, or one alone."""
+"""An array, a list or a number."""
 
-# What reading bytes may raise that are not those of a tally, or no longer.
+# Exceptions of reading damaged bytes.
 _DAMAGE = (
     AttributeError,
     EOFError,
@@ -37,13 +37,13 @@ _DAMAGE = (
 
 
 class Tally:
-    """Sums over a part of a corpus: what was counted, by name, in float64 or int64.
+    """Sums over a shard of a corpus, by name, in float64 or int64.
 
     Attributes:
-        sums: by name. What was added with `call` has the axes [calls, heads, ...].
-        skipped: how often something was left out, by the reason.
-        examples: a few of what each head looks at.
-        modules: the module of each call, if any was made.
+        sums: by name. Sums that are added with `call` have the axes [calls, heads, ...].
+        skipped: counts of skipped items, by reason.
+        examples: a few pairs of each head.
+        modules: the module of each call, if any.
 
     >>> tally = Tally()
     >>> tally.add("rows", 3)
@@ -63,30 +63,29 @@ class Tally:
         """Add values to a sum.
 
         Args:
-            name: of the sum; it begins with zeros.
-            values: numbers of any shape. An axis that is longer than what was summed up so far
-                makes the sum grow.
-            call: the number of the call of attention that they belong to: `values` [heads, ...] go
-                to this row of a sum [calls, heads, ...].
+            name: the name of the sum; it begins with zeros.
+            values: numbers of any shape; the sum grows along longer axes.
+            call: the number of their call: `values` [heads, ...] are added to this row of a sum
+                [calls, heads, ...].
 
         Raises:
-            ValueError: the sum has another number of axes, `call` is below 0, or the values are no
-                numbers.
+            ValueError: the sum has another number of axes, `call` is negative, or the values are
+                not numbers.
         """
         added = _as_numbers(name, values)
         if call is None:
             place: tuple[int, ...] = ()
         elif call < 0:
-            raise ValueError(f"call must be at least 0, got {call}: count calls from the first one")
+            raise ValueError(f"call must be at least 0, got {call}")
         else:
             place = (call,)
         self._add_at(name, added, place)
 
     def merge(self, other: "Tally") -> None:
-        """Add all of another tally to this one, by name.
+        """Add another tally to this one.
 
         Raises:
-            ValueError: a sum has another number of axes there; nothing has been added then.
+            ValueError: a sum has another number of axes; nothing is added then.
         """
         for name, added in other.sums.items():
             if name in self.sums:
@@ -98,7 +97,7 @@ class Tally:
         self.modules = self.modules or other.modules
 
     def to_bytes(self) -> bytes:
-        """Return the tally as the bytes of a file, an npz archive without pickles."""
+        """Return the bytes of an npz archive without pickles."""
         about = {
             "format": _FORMAT,
             "version": VERSION,
@@ -107,7 +106,7 @@ class Tally:
             "examples": self.examples.as_data(),
             "modules": self.modules,
         }
-        # By number: a name may hold anything, and np.savez has an argument of its own names.
+        # By number, because names may be arbitrary, and np.savez has its own arguments.
         arrays: dict[str, Any] = {f"sum{i}": array for i, array in enumerate(self.sums.values())}
         file = io.BytesIO()
         np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
@@ -115,10 +114,10 @@ class Tally:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Tally":
-        """Return the tally that `to_bytes` made bytes of.
+        """Return the tally of `to_bytes`.
 
         Raises:
-            ValueError: these are no such bytes, or damaged, or of a later version.
+            ValueError: the bytes are damaged, or of a later version.
         """
         return cls._read(data, "the tally")
 
@@ -128,23 +127,23 @@ class Tally:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: it is no tally, or damaged, or of a later version.
+            ValueError: it is damaged, or of a later version.
         """
         return cls._read(Path(path).read_bytes(), str(path))
 
     @classmethod
     def _read(cls, data: bytes, name: str) -> "Tally":
-        damaged = f"{name} is no tally, or damaged"
+        damaged = f"{name} is damaged"
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as archive:
                 about = _facts(archive)
                 if about["version"] <= VERSION:
                     return cls._made(about, archive)
         except _DAMAGE as error:
-            raise ValueError(f"{damaged} ({error}): remove it, and count its part again") from error
+            raise ValueError(f"{damaged} ({error}): remove it, and count again") from error
         raise ValueError(
-            f"{name} has version {about['version']}, this Regard reads up to {VERSION}: "
-            "install a later Regard, or count its part again"
+            f"{name} has format version {about['version']}, and this Regard reads up to {VERSION}: "
+            "upgrade Regard, or count again"
         )
 
     @classmethod
@@ -180,14 +179,11 @@ def _as_numbers(name: str, values: Values) -> NDArray[Any]:
 
 def _check_axes(name: str, so_far: int, added: int) -> None:
     if so_far != added:
-        raise ValueError(
-            f"what is added to {name!r} must have {so_far} axes, got {added}: "
-            "give sums of different kinds different names"
-        )
+        raise ValueError(f"values of {name!r} must have {so_far} axes, got {added}")
 
 
 def _grown(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """Return an array with zeros after its end, so that each axis is at least as long as asked."""
+    """Pad an array with zeros to at least a shape."""
     sizes = tuple(max(pair) for pair in zip(array.shape, shape, strict=True))
     if sizes == array.shape and dtype == array.dtype:
         return array
@@ -197,12 +193,12 @@ def _grown(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDArray[A
 
 
 def _facts(archive: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """Return what an archive says of itself.
+    """Return the metadata of an archive.
 
     Raises:
-        ValueError: it is none of a tally.
+        ValueError: it is not a tally.
     """
     about = json.loads(str(archive["about"]))
     if not isinstance(about, dict) or about.get("format") != _FORMAT:
-        raise ValueError("it does not call itself one")
+        raise ValueError(f"its format must be {_FORMAT!r}")
     return about

@@ -1,4 +1,4 @@
-"""Plain text as windows: tokens, cut where a model has no more room."""
+"""Windows of plain text, and of repeated random tokens."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,18 +9,18 @@ from regard.atlas.documents import Document
 from regard.atlas.window import TokenWindow
 
 REPEATS = 8
-"""How many windows of random tokens, repeated, a survey has."""
+"""Windows of repeated random tokens per survey."""
 
 _REPEATED = 128
 
 
 def text_windows(document: Document, tokenizer: Any, length: int) -> Iterator[TokenWindow]:
-    """Yield the windows of a document, each with the special tokens that the tokenizer adds.
+    """Yield the windows of a document, each with the tokenizer's special tokens.
 
     Args:
         document: the text.
         tokenizer: a fast tokenizer of transformers.
-        length: how many tokens a window has, at most.
+        length: maximum tokens per window.
     """
     found = tokenizer(
         document.text,
@@ -50,15 +50,15 @@ def text_windows(document: Document, tokenizer: Any, length: int) -> Iterator[To
 
 
 def repeated_windows(tokenizer: Any, length: int, seed: int) -> Iterator[TokenWindow]:
-    """Yield windows of random tokens, all different, that are followed by the same ones again.
+    """Yield windows of different random tokens, repeated once.
 
-    A head that looks at what came after an earlier copy of its token can be nothing but an
-    induction head there: nothing else is to be known of the text.
+    Only induction heads attend to the token after an earlier copy there, as there is nothing else
+    to predict from.
 
     Args:
         tokenizer: a tokenizer of transformers.
-        length: how many tokens a window has, at most.
-        seed: what chance begins with.
+        length: maximum tokens per window.
+        seed: the random seed.
     """
     chance = np.random.default_rng(seed)
     before, after = _added(tokenizer)
@@ -78,7 +78,7 @@ def repeated_windows(tokenizer: Any, length: int, seed: int) -> Iterator[TokenWi
 
 
 def _added(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """Return the special tokens that a tokenizer adds before a text, and those after it."""
+    """Return the special tokens that a tokenizer adds before and after a text."""
     found = tokenizer("a", return_special_tokens_mask=True)
     ids, special = found["input_ids"], found["special_tokens_mask"]
     first = special.index(0)

@@ -1,4 +1,4 @@
-"""A corpus cut into units: a file, or a stretch of one, that anybody can read alone."""
+"""Split a corpus into units, files or stretches of files, and units into shards."""
 
 import hashlib
 import itertools
@@ -13,10 +13,10 @@ from regard.atlas.extra import needed
 from regard.printable import well_formed
 
 UNIT = 64 * 1024
-"""About how many bytes make a unit, of files that can be cut; of larger files more."""
+"""Approximate bytes per unit of a splittable file; more for large files."""
 
 MOST = 256
-"""How many units a file is cut into, at most."""
+"""Maximum units per file."""
 
 KINDS = {
     ".txt": "text",
@@ -27,23 +27,23 @@ KINDS = {
     ".parquet": "parquet",
     ".conllu": "conllu",
 }
-"""What a file is, by the end of its name."""
+"""The kind of a file, by its suffix."""
 
 UNKNOWN = -1
-"""The size of a file whose place does not tell it."""
+"""The size of a file if its filesystem does not report it."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A stretch of a file. Where it begins and ends depends on the file alone.
+    """A stretch of a file. Its ends depend on the file only.
 
     Attributes:
-        url: the file, as fsspec knows it.
-        name: what the file is called in results: its place under the source.
+        url: the file's URL for fsspec.
+        name: the file's path below the source.
         kind: one of `KINDS`.
-        number: which stretch of the file: about 64 KiB, or more of a large one, or a row group.
+        number: index of the stretch, of about 64 KiB or more, or of the row group.
         size: the size of the whole file, in bytes, or `UNKNOWN`.
-        stamp: what changes when the file does, as far as its place tells.
+        stamp: a value that changes with the file, if the filesystem has one.
     """
 
     url: str
@@ -55,17 +55,17 @@ class Unit:
 
     @property
     def id(self) -> str:
-        """What it is called: the same in every run over the same file."""
+        """Its name, the same in every run over the same file."""
         return f"{self.name}#{self.number}"
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Units that are counted together: what is lost and done again when a worker dies.
+    """Units that are counted together, and retried together when a worker dies.
 
     Attributes:
-        number: its place in the plan.
-        units: what it is made of.
+        number: its index in the plan.
+        units: its units.
     """
 
     number: int
@@ -73,17 +73,17 @@ class Shard:
 
     @cached_property
     def id(self) -> str:
-        """A name that tells its content: units, their sizes and their stamps."""
+        """A digest of its units, their sizes and stamps."""
         content = hashlib.sha256()
         for unit in self.units:
             said = f"{unit.url}\0{unit.number}\0{unit.size}\0{unit.stamp}\n"
-            # Names of files may be any bytes.
+            # File names may be any bytes.
             content.update(said.encode("utf-8", "surrogateescape"))
         return f"{self.number:06d}-{content.hexdigest()[:12]}"
 
 
 def span_of(size: int) -> int:
-    """Return about how many bytes make a unit of a file of so many."""
+    """Return the approximate bytes per unit of a file of `size` bytes."""
     span = UNIT
     while span * MOST < size:
         span *= 2
@@ -96,13 +96,12 @@ def find_units(
     """Return the units of a source, in the order of their names.
 
     Args:
-        source: a file, a folder with everything in it, a pattern with `*`, or a URL of one of
-            these that fsspec knows.
-        out: a folder of this machine to leave out: what a survey writes is nothing to read.
+        source: a file, a folder, a glob, or a URL of one of these that fsspec supports.
+        out: the output folder of the survey, which is not read.
 
     Raises:
-        FileNotFoundError: nothing is there.
-        ValueError: no file of a known kind is there.
+        FileNotFoundError: the source does not exist.
+        ValueError: it has no file of a known kind.
     """
     fsspec = needed("fsspec")
     filesystem, path = fsspec.core.url_to_fs(os.fspath(source))
@@ -111,20 +110,20 @@ def find_units(
         own = f"file://{os.path.abspath(out)}/"
         files = [f for f in files if not filesystem.unstrip_protocol(f["name"]).startswith(own)]
     if not files:
-        raise FileNotFoundError(f"there is nothing at {source}: pass a file, a folder or a URL")
+        raise FileNotFoundError(f"{source} does not exist: pass a file, a folder, a glob or a URL")
     known = [file for file in files if PurePosixPath(file["name"]).suffix.lower() in KINDS]
     if not known:
-        raise ValueError(f"{source} has no file that can be read: known are {', '.join(KINDS)}")
+        raise ValueError(f"{source} must have files with one of the suffixes {', '.join(KINDS)}")
     return [unit for file in known for unit in _units_of(filesystem, root, file)]
 
 
 def into_shards(units: Sequence[Unit], shards: int | None = None) -> list[Shard]:
-    """Cut units into shards of neighbours.
+    """Split units into shards of neighbours.
 
     Args:
-        units: all of them.
-        shards: how many, but no more than there are units; by default as many as make a quarter of
-            a mebibyte each, but no more than 4,096.
+        units: all units.
+        shards: number of shards, at most one per unit; by default a quarter of a mebibyte each, but
+            at most 4,096.
 
     Raises:
         ValueError: `shards` is below 1.
@@ -142,7 +141,7 @@ def into_shards(units: Sequence[Unit], shards: int | None = None) -> list[Shard]
 
 
 def _files(filesystem: Any, path: str) -> tuple[list[dict[str, Any]], str]:
-    """Return what is known of each file of a source, and what its names begin with."""
+    """Return fsspec's info of each file of a source, and their common root."""
     if "*" in path:
         found = filesystem.glob(path, detail=True)
         root = path[: path.index("*")].rpartition("/")[0]
@@ -159,22 +158,22 @@ def _files(filesystem: Any, path: str) -> tuple[list[dict[str, Any]], str]:
 
 
 def _is_file(found: dict[str, Any]) -> bool:
-    """Say whether something may be a file: no folder, and no pipe, which nobody may write to."""
+    """Return whether an entry is a file: not a folder, and not a pipe, which would block."""
     return found["type"] == "file" or bool(found.get("islink"))
 
 
 def _is_inside(path: str, root: str) -> bool:
-    """Say whether a file of this machine is a regular one, or will be once it is there.
+    """Return whether a local file is a regular one, or does not exist yet.
 
     Raises:
-        ValueError: it is a link, or below one, that leads out of the folder.
+        ValueError: it is a link out of the folder, or below one.
     """
     real = os.path.realpath(path)
     if os.path.lexists(real) and not os.path.isfile(real):
         return False
     if os.path.commonpath([real, os.path.realpath(root)]) != os.path.realpath(root):
         raise ValueError(
-            f"{path} is a link to {real}, which is not below {root}: pass that folder, or copy it"
+            f"{path} must be below {root}, but links to {real}: pass that folder, or copy it"
         )
     return True
 
@@ -194,7 +193,7 @@ def _units_of(filesystem: Any, root: str, file: dict[str, Any]) -> Iterator[Unit
 
 
 def _row_groups(filesystem: Any, path: str) -> int:
-    """Return how many row groups a file has; one if it can't be read, which is said on reading."""
+    """Return the number of row groups of a file; 1 if it is unreadable, which is reported later."""
     parquet = needed("pyarrow.parquet")
     try:
         with filesystem.open(path) as file:

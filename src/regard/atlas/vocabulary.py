@@ -1,4 +1,4 @@
-"""Which tokens separate, and which are punctuation."""
+"""Classify tokens as separators and punctuation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from regard.atlas.head_statistics import Kinds
 
 
 class Vocabulary:
-    """What is known of tokens by their numbers. Each is looked at once.
+    """Kinds of tokens by id, cached.
 
     Args:
         tokenizer: a tokenizer of transformers.
@@ -23,7 +23,7 @@ class Vocabulary:
         self._known: dict[int, tuple[bool, bool]] = {}
 
     def kinds(self, ids: Sequence[Sequence[int]]) -> Kinds:
-        """Return what is known of the tokens of some sequences of one length."""
+        """Return the kinds of the tokens of some sequences of one length."""
         tokens = torch.tensor(ids)
         return Kinds(tokens, self._those(tokens, 0), self._those(tokens, 1))
 
@@ -32,7 +32,7 @@ class Vocabulary:
         return torch.tensor([self._of(token)[which] for token in each.tolist()])[places]
 
     def _of(self, token: int) -> tuple[bool, bool]:
-        """Say whether a token separates: is special, or ends a line; and whether it is punctuation.
+        """Return whether a token is a separator (special, or the end of a line), and punctuation.
 
         Punctuation has signs, but no letter and no digit.
         """

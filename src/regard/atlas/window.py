@@ -1,4 +1,4 @@
-"""What a model reads at once: a few hundred tokens, where they stand, what was noted of them."""
+"""A window of tokens with offsets and annotations: one input of a model."""
 
 import hashlib
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mention:
-    """Words that name someone or something.
+    """A mention of an entity.
 
     Attributes:
-        entity: who or what is named; mentions with the same entity corefer.
-        first: the number of its first word.
-        last: the number of its last word.
-        head: the number of the word that stands for it: the one governed from outside.
+        entity: its entity; mentions of the same entity corefer.
+        first: the index of its first word.
+        last: the index of its last word.
+        head: the index of its head word, whose governor is outside of it.
     """
 
     entity: str
@@ -23,13 +23,13 @@ class Mention:
 
 @dataclass(frozen=True)
 class Notes:
-    """What people noted of the words of a window, in the order of its `words`.
+    """The annotations of the words of a window, in the order of its `words`.
 
     Attributes:
         forms: each word, as written.
-        governors: the number of the word that governs each, −1 where no word of the window does.
-        relations: as what it is governed, such as "nsubj" or "obl:tmod".
-        mentions: who and what is named, by the heads' order.
+        governors: the index of each word's governor; −1 if it is not in the window.
+        relations: each word's dependency relation, such as "nsubj" or "obl:tmod".
+        mentions: the mentions, in the order of their heads.
     """
 
     forms: tuple[str, ...]
@@ -40,19 +40,19 @@ class Notes:
 
 @dataclass(frozen=True)
 class TokenWindow:
-    """What a model reads at once.
+    """One input of a model.
 
     Attributes:
         kind: "text", "sentence" (one annotated sentence) or "mentions" (a piece of a document with
             mentions).
-        name: stable: document and number, such as "books/moby.txt#3/0".
+        name: document and number, such as "books/moby.txt#3/0"; stable across runs.
         ids: the tokens, special ones included.
         offsets: the characters of `text` of each token; (0, 0) for special ones.
-        special: which tokens the tokenizer added.
-        text: what offsets count in.
+        special: whether the tokenizer added each token.
+        text: the text.
         split: 0 if heads are chosen on it, 1 if they are scored on it; see `split_of`.
-        words: of annotated text, the first token and one past the last of each word.
-        notes: of annotated text, what was noted of the words.
+        words: the first token and one past the last of each word of annotated text.
+        notes: the annotations of annotated text.
     """
 
     kind: str
@@ -67,5 +67,5 @@ class TokenWindow:
 
 
 def split_of(document: str) -> int:
-    """Return 0 or 1, the same for a document's name whenever and wherever it is asked."""
+    """Return 0 or 1, by a stable hash of a document's name."""
     return hashlib.sha256(document.encode("utf-8", "surrogatepass")).digest()[0] % 2

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention.inputs import AttentionInputs
+from regard.internals import recompile_limit
 from regard.patterns import Cover
 from regard.patterns.cover import Span
 from regard.patterns.layout_cache import cached
@@ -49,7 +50,7 @@ def run(
 ]:
     """Return the output of attention, and the log-sum-exp of each row if `lse`."""
     # Every pattern recompiles; PyTorch's default limit is 8.
-    with torch._dynamo.config.patch(recompile_limit=1024):  # pyright: ignore[reportPrivateUsage]
+    with recompile_limit(1024):
         found = _compiled()(
             inputs.query,
             inputs.key,

@@ -12,8 +12,8 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.effects.layers import Layers
+from regard.internals import without_torch_function
 from regard.watch.head_shards import head_shard
-from regard.watch.internals import without_torch_function
 from regard.watch.model_listener import ModelListener
 from regard.watch.module_stack import Frame
 from regard.watch.product import Product

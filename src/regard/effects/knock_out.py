@@ -18,13 +18,13 @@ from regard.effects.alteration import Alteration, CallSite, check_heads
 from regard.effects.forbidden import Forbidden
 from regard.effects.layers import Layer, Layers
 from regard.effects.places import places
+from regard.internals import without_torch_function
 from regard.matrix.scores import Scores
 from regard.patterns import Cover, Pattern
 from regard.patterns.cover import Span
 from regard.patterns.narrowed import narrowed
 from regard.patterns.shifted import Shifted
 from regard.positions.joined import joined
-from regard.watch.internals import without_torch_function
 from regard.watch.masks import Masks
 from regard.watch.module_stack import Frame
 from regard.watch.product import NarrowedScores, Product

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from jaxtyping import Bool
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
+from regard.internals import tree_map
 from regard.patterns import Pattern
 
 _aten = torch.ops.aten

@@ -1,4 +1,4 @@
-"""The attention matrix as a value, lazily."""
+"""The attention matrix as a lazy value."""
 
 from regard.matrix.between import Between, BetweenResult
 from regard.matrix.distance import Distance, DistanceResult

@@ -1,4 +1,4 @@
-"""What users hand over, checked: every message names the argument, the rule and the value."""
+"""Argument checks."""
 
 import math
 
@@ -7,15 +7,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 _ROUNDING = 1e-3
-"""So far below 0 or above 1 a weight may lie, by rounding."""
+"""Tolerance of weights below 0 or above 1."""
 
 
 def check_given(name: str, tensor: Tensor | None, query: Tensor, shape: tuple[int, ...]) -> None:
-    """Check what may be handed over beside queries and keys.
+    """Check a tensor against the queries.
 
     Raises:
-        TypeError: it is no tensor.
-        ValueError: it has another type or shape, or lies elsewhere than the queries.
+        TypeError: it is not a tensor.
+        ValueError: its dtype, shape or device is wrong.
     """
     if tensor is None:
         return
@@ -28,16 +28,16 @@ def check_given(name: str, tensor: Tensor | None, query: Tensor, shape: tuple[in
         )
     if tensor.device != query.device:
         raise ValueError(
-            f"{name} must lie on the device of query ({query.device}), got {tensor.device}"
+            f"{name} must be on the device of query ({query.device}), got {tensor.device}"
         )
 
 
 def check_weights(weights: Tensor) -> None:
-    """Check that weights can be a matrix.
+    """Check the dtype and the axes of weights.
 
     Raises:
-        TypeError: they are no tensor.
-        ValueError: they have another type, or other axes than [batch, heads, queries, keys].
+        TypeError: they are not a tensor.
+        ValueError: they are not floating-point [batch, heads, queries, keys].
     """
     if not isinstance(weights, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"weights must be a tensor, got {type(weights).__name__}")
@@ -49,10 +49,10 @@ def check_weights(weights: Tensor) -> None:
 
 
 def check_range(weights: Float[Tensor, "batch heads queries keys"]) -> None:
-    """Check that weights lie from 0 to 1; those that are NaN may stay so.
+    """Check that weights are from 0 to 1 or NaN.
 
     Raises:
-        ValueError: one lies further outside than rounding explains.
+        ValueError: a weight is outside by more than rounding.
     """
     if not weights.numel():
         return
@@ -64,17 +64,13 @@ def check_range(weights: Float[Tensor, "batch heads queries keys"]) -> None:
         low, high = (bound.item() for bound in known.aminmax())
     if low < -_ROUNDING or high > 1.0 + _ROUNDING:
         raise ValueError(
-            f"weights must lie from 0 to 1, got {low:.4g} to {high:.4g}: take the softmax of "
-            "scores first; for weights that dropout has scaled up, run the model after "
-            "model.eval(), or pass check=False"
+            f"weights must be from 0 to 1, got {low:.4g} to {high:.4g}: take the softmax of "
+            "scores first; for weights after dropout, call model.eval(), or pass check=False"
         )
 
 
 def detached(tensor: Tensor, *, copy: bool = False) -> Tensor:
-    """Return a tensor without its graph, or a copy if asked for or if it is one of inference mode.
-
-    What is written to tensors of inference mode isn't counted.
-    """
+    """Detach a tensor; copy it if `copy`, or if it is an inference tensor (no version counter)."""
     tensor = tensor.detach()
     if not copy and not tensor.is_inference():
         return tensor

@@ -1,4 +1,4 @@
-"""How much groups of queries look at groups of keys: words at words, sentences at sentences."""
+"""Weights between groups of queries and groups of keys, such as words or sentences."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,10 +17,10 @@ from regard.matrix.view import View
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BetweenResult(Result):
-    """Sums over the pairs of groups. Groups are called by their numbers.
+    """Sums over pairs of groups, which are labelled by number.
 
     Attributes:
-        weights: Σ of member i · weight i, j · member j, for each group of queries and of keys.
+        weights: Σ member_i · weight_ij · member_j, for each group of queries and of keys.
     """
 
     weights: Float[Tensor, "*heads query_groups key_groups"]
@@ -28,16 +28,16 @@ class BetweenResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class Between:
-    """How much groups of queries look at groups of keys: queries @ A @ keysᵀ for each head.
+    """Weights between groups of queries and keys: queries @ A @ keysᵀ for each head.
 
-    Attention from word to word, where words have several tokens, is the mean over the tokens of the
-    word that looks and the sum over those of the word looked at: queries have 1 / number of its
-    tokens where a token is the word's, and keys have 1.
+    Attention from word to word, for words of several tokens, is the mean over the tokens of the
+    query word and the sum over those of the key word: queries are 1 / number of tokens of the word,
+    and keys are 1.
 
     Args:
-        queries: which queries belong to a group, [batch, groups, queries] of the whole matrix:
-            booleans, or by how much they count. Groups may overlap, be empty or leave some out.
-        keys: the same for keys, [batch, groups, keys]; the number of groups may be another.
+        queries: membership of queries in groups, [batch, groups, queries] of the whole matrix:
+            boolean, or weights. Groups may overlap, be empty or leave some out.
+        keys: the same for keys, [batch, groups, keys]; the number of groups may differ.
 
     >>> import torch, regard
     >>> from regard.matrix import Between

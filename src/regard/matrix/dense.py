@@ -1,4 +1,4 @@
-"""A matrix written down, if it is small enough."""
+"""Materialise a matrix, if it is small enough."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from regard.matrix.tiles import tiles
 from regard.matrix.view import AXES, View
 
 LIMIT = 2**30
-"""How many bytes are written down unless one allows more."""
+"""Default limit in bytes."""
 
 
 def dense(view: View, limit: int = LIMIT) -> Tensor:

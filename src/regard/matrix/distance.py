@@ -1,4 +1,4 @@
-"""How far a head looks."""
+"""Distances between queries and keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from regard.matrix.view import View
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DistanceResult(Result):
-    """How far a head looks, in positions, over all of its mass.
+    """Distances of a head's weights, in positions.
 
     Attributes:
         mean: the mean distance.
-        quantiles: the distance within which a share of the mass lies.
-        mass: the mass at each distance.
+        quantiles: the distance that contains a share of the weight.
+        mass: the weight at each distance.
     """
 
     mean: Float[Tensor, "*heads"]
@@ -34,13 +34,13 @@ class DistanceResult(Result):
 
 @dataclass(frozen=True)
 class Distance:
-    """How far a head looks: the distribution of its mass over |key − query|.
+    """The distribution of a head's weight over |key − query|.
 
-    The mass at every distance is kept, so that quantiles are exact and states of sequences of
+    The weight at every distance is kept, so that quantiles are exact and states of sequences of
     different lengths can be merged.
 
     Args:
-        shares: which quantiles to report, each from 0 to 1.
+        shares: the quantiles to return, each from 0 to 1.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 4, 8)
@@ -56,7 +56,7 @@ class Distance:
     def __post_init__(self) -> None:
         for share in self.shares:
             if not 0.0 <= share <= 1.0:
-                raise ValueError(f"Distance: shares must lie between 0 and 1, got {share}")
+                raise ValueError(f"Distance: shares must be from 0 to 1, got {share}")
 
     def start(self, view: View) -> Sums:
         check_weights(view, "Distance")
@@ -101,7 +101,7 @@ class Distance:
 def sums_by_offset(
     tile: Tile,
 ) -> tuple[Int[Tensor, "offsets"], Float[Tensor, "batch heads offsets"]]:
-    """Return offsets, key − query, and the mass of a tile at each. An offset may come twice."""
+    """Return offsets, key − query, and the weight of a tile at each; offsets may repeat."""
     keys, queries = tile.key_positions, tile.query_positions
     dense = int(keys[-1] - keys[0]) == len(keys) - 1
     if dense and bool((queries.diff() == 1).all()):
@@ -117,8 +117,8 @@ def _diagonal_sums(weights: Tensor) -> Tensor:
         [batch, heads, rows + columns − 1], from the lower left corner to the upper right one.
     """
     rows, columns = weights.shape[2:]
-    # In rows of `width`, read as rows of one more, each row shifts by one: what is below each other
-    # is a diagonal. The columns that are added keep diagonals from meeting at the ends of rows.
+    # Rows of `width`, viewed as rows of width + 1, shift by one each, so diagonals become columns.
+    # The added columns keep diagonals apart at the ends of rows.
     width = rows + columns
     shifted = -(-rows * width // (width + 1))
     padded = weights.new_zeros(*weights.shape[:2], shifted * (width + 1))

@@ -1,4 +1,4 @@
-"""The matrix as a graph: who looks strongly at whom."""
+"""The matrix as a graph: its strongest pairs."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,7 +15,7 @@ from regard.matrix.tiles import Tile
 from regard.matrix.view import AXES, Outline, View
 
 _PARTS = 8
-"""A tile in which all groups of columns hold an edge is looked into in so many parts."""
+"""Parts of a tile if all of its groups of columns have edges."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -28,7 +28,7 @@ class EdgesResult(Result):
         queries: its query.
         keys: its key.
         weights: its weight.
-        total: how many pairs reach the threshold, also those beyond the limit.
+        total: number of pairs that reach the threshold, including those beyond the limit.
     """
 
     batch: Int[Tensor, "edges"]
@@ -44,11 +44,11 @@ class EdgesState:
     """Edges found so far.
 
     Attributes:
-        outline: what it is a state of.
-        pairs: the number of each edge among all pairs of the matrix, row by row, [edges] in parts.
+        outline: the outline of the view.
+        pairs: the flat index of each edge in the matrix, [edges] in parts.
         weights: their weights, in the same parts.
-        total: how many there are, also those that were not kept.
-        seen: how often each row was seen, [batch, heads, queries].
+        total: number of edges, including those that were not kept.
+        seen: how often each row was counted, [batch, heads, queries].
     """
 
     outline: Outline
@@ -59,14 +59,14 @@ class EdgesState:
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """The sizes by which pairs are numbered: keys are counted in the source."""
+        """The sizes for flat indices, with all keys of the source."""
         keys = self.outline.places["keys"]
         return *self.outline.sizes[:3], int(keys[-1]) + 1 if keys else 1
 
     def numbers(
         self, tile: Tile, rows: Int[Tensor, "pairs 3"], columns: Int[Tensor, "pairs"]
     ) -> Int[Tensor, "pairs"]:
-        """Return the numbers of pairs, from batch, head and row in a tile and their columns."""
+        """Return flat indices of pairs, from batch, head and row in a tile, and columns."""
         corner = (tile.batch.start, tile.heads.start, tile.queries.start)
         batch, head, query = (rows + torch.tensor(corner, device=rows.device)).unbind(dim=1)
         _, num_heads, num_queries, num_keys = self.sizes
@@ -74,9 +74,9 @@ class EdgesState:
         return row * num_keys + tile.key_positions[columns]
 
     def cut(self, limit: int) -> None:
-        """Leave the strongest edges only, as one part, in order.
+        """Keep the strongest edges, as one sorted part.
 
-        Equal weights are in the order of the matrix, so that the order of merging is no matter.
+        Equal weights are in the order of the matrix, so the order of merging does not matter.
         """
         pairs, order = torch.cat(self.pairs).sort()
         weights = torch.cat(self.weights)[order]
@@ -88,13 +88,13 @@ class EdgesState:
 class Edges:
     """The pairs whose weight reaches a threshold: the edges of the attention graph.
 
-    Effects reach it by their size, whatever their sign.
+    Effects are compared by absolute value.
 
     Args:
-        threshold: the least weight of an edge, above 0. A row of weights has up to 1 / threshold
-            edges.
-        limit: how many edges to keep, the strongest of all heads. Memory grows with it and not with
-            the number of edges, of which the result says the `total`.
+        threshold: the minimum weight of an edge, above 0. A row of weights has at most
+            1 / threshold edges.
+        limit: number of edges to keep, the strongest of all heads. Memory grows with it, not with
+            the number of edges; the result has their `total`.
 
     >>> import torch, regard
     >>> x = torch.eye(3)[None, None] * 9
@@ -123,8 +123,8 @@ class Edges:
 
     def update(self, state: EdgesState, tile: Tile) -> EdgesState:
         tile.rows_of(state.seen).add_(1)
-        # Few groups of columns hold an edge; only those are looked into. Where many do, a part of
-        # them at a time takes less memory than the tile itself.
+        # Search only groups of columns with an edge, which are few. If many, some at a time take
+        # less memory than the tile.
         groups = (tile.group_max >= self.threshold).nonzero()
         few = _PARTS * len(groups) < tile.group_max.numel()
         sizes = _looked_into(tile, groups)[0].abs() if few else tile.magnitudes
@@ -138,7 +138,7 @@ class Edges:
         """Add the edges in some groups of columns of a tile: batch, head, row and group."""
         least = self.threshold
         if len(state.pairs[0]) >= self.limit:
-            # What comes after the last that is kept can't be among the strongest any more.
+            # Edges after the last kept one can't be among the strongest.
             least, behind = state.weights[0][-1].abs().item(), state.pairs[0][-1]
             group_max = tile.group_max[groups.unbind(dim=1)]
             first = state.numbers(tile, groups[:, :3], groups[:, 3] * GROUP)

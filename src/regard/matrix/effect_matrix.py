@@ -1,4 +1,4 @@
-"""`EffectMatrix`: what each look does to a target, as a value like the attention matrix."""
+"""`EffectMatrix`: the effect of each pair on a target, as a lazy value."""
 
 from dataclasses import replace
 from typing import cast
@@ -19,21 +19,20 @@ from regard.positions import Bias
 
 
 class EffectMatrix(LazyMatrix):
-    """What looking at a key does to a target: a signed number for each query and key of each head.
+    """The effect of each pair of query and key on a target: a signed number per head.
 
     With g_i the gradient of the target with respect to a head's output o_i, before the output
     projection, it is the gradient with respect to the score of the pair:
 
         E[i, j] = A[i, j] · g_i·(v_j − o_i)
 
-    It says what looking there rather than elsewhere adds to the target: positive supports it. Rows
-    sum up to 0, so a key that is looked at for want of a better one, and carries nothing, gets
-    nothing; with a sink, the sink has the rest. It is a straight line: what a change would do if it
-    were small.
+    Positive effects support the target: attending there, rather than elsewhere, increases it. Rows
+    sum to 0, so a default key without information has no effect; with a sink, the sink has the
+    rest. It is a linear approximation, for small changes.
 
-    It holds no n × n numbers, and is indexed and summarised as an `AttentionMatrix` is. `TopKeys`,
-    `Edges`, `Hits` and `Pool(…, "max")` go by the size of an effect, whatever its sign; `Entropy`,
-    `EffectiveKeys` and `Distance`, which are about weights, are refused.
+    It stores no n × n numbers, and is indexed and summarised like an `AttentionMatrix`. `TopKeys`,
+    `Edges`, `Hits` and `Pool(…, "max")` compare absolute values; `Entropy`, `EffectiveKeys` and
+    `Distance` need weights, and raise an error.
 
     Args:
         query: [batch, heads, queries, key_dim].
@@ -104,21 +103,20 @@ class EffectMatrix(LazyMatrix):
 
     @property
     def contributions(self) -> "EffectMatrix":
-        """A[i, j] · g_i·v_j of the same part, whose rows sum up to g·o.
+        """A[i, j] · g_i·v_j of the same part, whose rows sum to g·o.
 
-        What the target would lose if a pair's share of the output were set to zero, and nothing
-        took its place.
+        The loss of the target if a pair's term of the output is set to zero, without a new softmax.
         """
         return self.of(replace(self._view, source=replace(self._source, contributions=True)))
 
     def of_keys(self, keys: slice | Pattern) -> Float[Tensor, "*heads queries"]:
-        """Return what all looks at some keys together do: what masking them would take away.
+        """Return the joint effect of some keys: the loss of the target if they are masked.
 
         Without the keys S, the output is o′ = (o − Σ_S A·v) / (1 − A_S), exactly; the effect is
-        g·(o − o′). Where nothing else is left to look at, o′ is 0.
+        g·(o − o′). If no other keys are left, o′ is 0.
 
         Args:
-            keys: which keys, of all that there are; or, where that depends on the query, a pattern.
+            keys: a slice of all keys; or a pattern, if they depend on the query.
 
         Returns:
             [..., queries].
@@ -138,7 +136,7 @@ class EffectMatrix(LazyMatrix):
         weights = self._source.weights
         _, left = _sums_within_and_without(replace(view, source=weights), keys)
         if isinstance(weights, Scores) and weights.sinks is not None:
-            # A sink is still there when keys are masked.
+            # Masking keys does not mask a sink.
             lse = weights.lse_of(view.batch, view.heads, view.queries)
             sinks = weights.sinks.to(lse)[torch.tensor(view.heads)][:, None]
             left += torch.exp(sinks - lse).nan_to_num(posinf=1.0)
@@ -149,7 +147,7 @@ class EffectMatrix(LazyMatrix):
 def _sums_within_and_without(
     view: View, keys: slice | Pattern
 ) -> tuple[Float[Tensor, "batch heads queries"], Float[Tensor, "batch heads queries"]]:
-    """Return the sum of each row, and that without some keys."""
+    """Return the sum of each row, with and without some keys."""
     source = view.source
     chosen = torch.zeros(source.shape[3], dtype=torch.bool, device=source.device)
     if isinstance(keys, slice):

@@ -1,4 +1,4 @@
-"""How many keys a row looks at."""
+"""The effective number of keys of a row."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,17 +15,17 @@ from regard.matrix.view import View
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EffectiveKeysResult(Result):
-    """How many keys each row looks at, in effect."""
+    """The effective number of keys of each row."""
 
     count: Float[Tensor, "*heads queries"]
 
 
 @dataclass(frozen=True)
 class EffectiveKeys:
-    """How many keys a row looks at in effect: as many as would give its entropy if all were alike.
+    """The effective number of keys of each row: n equal weights give n.
 
-    It is the exponential of the entropy of the row, scaled to a sum of 1 where a sink or a column
-    that isn't in the view takes a share. A row that may look at nothing has 0.
+    It is the exponential of the entropy of the row, normalised to a sum of 1 if a sink or other
+    columns have a share. A row without allowed keys has 0.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 4, 8)
@@ -50,7 +50,7 @@ class EffectiveKeys:
 
 
 def effective_keys(tile: Tile) -> Float[Tensor, "batch heads rows"]:
-    """Return how many keys the rows of a tile look at, in effect."""
+    """Return the effective number of keys of the rows of a tile."""
     share = tile.row_sums
     count = share * (tile.entropy / share).exp()
     return count.masked_fill(share == 0.0, 0.0)

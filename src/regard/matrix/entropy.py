@@ -1,4 +1,4 @@
-"""How widely a row looks."""
+"""The entropy of rows."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,8 +24,8 @@ class EntropyResult(Result):
 class Entropy:
     """−Σ w · log w over the weights of each row, in nats: 0 for one key, log n for n alike.
 
-    A row that may look at nothing has 0. Where a sink takes a share of the row, or the view has
-    only some of its columns, the sum is over what is there.
+    A row without allowed keys has 0. With a sink, or some columns only, the sum is over the weights
+    of the view.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 4, 8)

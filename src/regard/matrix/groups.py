@@ -1,4 +1,4 @@
-"""An axis in groups of neighbours."""
+"""Reduce groups of neighbours along an axis."""
 
 from typing import Literal
 
@@ -18,10 +18,10 @@ def grouped(values: Tensor, axis: int, how: How, size: int = GROUP, skipped: int
 
     Args:
         values: any tensor.
-        axis: which axis, counted from the front.
-        how: what to make of a group.
-        size: how many places a group has.
-        skipped: how many places of the first group come before.
+        axis: the axis, from the front.
+        how: the reduction.
+        size: size of a group.
+        skipped: missing elements at the start of the first group.
     """
     if size == 1:
         return values

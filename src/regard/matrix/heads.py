@@ -1,4 +1,4 @@
-"""Heads that share a key head, computed together without a key being repeated."""
+"""Compute heads that share a key head together, without repeating keys."""
 
 from collections.abc import Iterator
 
@@ -8,12 +8,12 @@ from torch import Tensor
 
 
 def head_runs(heads: range, group: int, most: int) -> Iterator[range]:
-    """Cut heads into runs in which each key head serves equally many of them.
+    """Split heads into runs in which each key head serves equally many.
 
     Args:
-        heads: which heads.
-        group: how many heads share a key head.
-        most: how many heads a run may have.
+        heads: the heads.
+        group: number of heads per key head.
+        most: maximum number of heads of a run.
     """
     while heads:
         sizes = range(min(most, len(heads)), 0, -1)
@@ -35,7 +35,7 @@ def key_heads_of(heads: range, group: int) -> range | None:
 def as_rows_of_key_heads(
     rows: Float[Tensor, "batch heads rows dim"], num_key_heads: int
 ) -> Float[Tensor, "batch key_heads grouped_rows dim"]:
-    """Return rows with heads that share a key head one after the other, as further rows of it."""
+    """Return rows grouped by key head: heads that share one become further rows of it."""
     batch, heads, count, dim = rows.shape
     return rows.reshape(batch, num_key_heads, heads // num_key_heads * count, dim)
 
@@ -48,7 +48,7 @@ def write_products(
     """Write the product of each row with each column of its key head."""
     batch, key_heads = out.shape[:2]
     if out.device.type == "cpu" and batch * key_heads <= torch.get_num_threads():
-        # A product alone is shared out among the threads, several are dealt out to them.
+        # One product uses all threads; a batch of them uses one thread each.
         for some_rows, some_columns, outs in zip(rows, columns, out, strict=True):
             for one_row, one_column, one in zip(some_rows, some_columns, outs, strict=True):
                 torch.mm(one_row, one_column.T, out=one)

@@ -1,4 +1,4 @@
-"""How often a head looks where it should."""
+"""Count rows whose strongest key is a target."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,11 +18,11 @@ from regard.patterns import Pattern
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HitsResult(Result):
-    """How many rows look most at one of their targets.
+    """Counts of rows whose strongest key is one of their targets.
 
     Attributes:
-        hits: how many do.
-        rows: how many could: those that may look at a target.
+        hits: number of such rows.
+        rows: number of rows with an allowed target.
     """
 
     hits: Int[Tensor, "*heads"]
@@ -30,7 +30,7 @@ class HitsResult(Result):
 
     @property
     def rate(self) -> Tensor:
-        """The share of the rows that do."""
+        """The share of hits."""
         return self.hits / self.rows
 
 
@@ -39,8 +39,8 @@ class Hits:
     """Count the rows whose strongest key is one of their targets.
 
     Args:
-        targets: which keys are the targets of a query, as a pattern: `neighbours(edges)` for
-            relations between words, say.
+        targets: the target keys of each query, as a pattern, such as `neighbours(edges)` for
+            relations between words.
 
     >>> import torch, regard
     >>> from regard.matrix import Hits

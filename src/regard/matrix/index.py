@@ -6,17 +6,17 @@ import torch
 from torch import Tensor
 
 Index = range | Tensor
-"""Which places of an axis: equally far apart, or any, [places], on the CPU."""
+"""Indices along an axis: a range, or any, [places], on the CPU."""
 
 
 @runtime_checkable
 class LazyTensor(Protocol):
-    """A tensor of which only the parts are read that are asked for.
+    """A tensor that is read in parts, on demand.
 
     Attributes:
         shape: its shape.
-        dtype: its type.
-        device: where its parts are.
+        dtype: its dtype.
+        device: the device of its parts.
     """
 
     @property
@@ -31,14 +31,14 @@ class LazyTensor(Protocol):
         ...
 
     def modified(self) -> bool:
-        """Say whether it was modified in place since it was made."""
+        """Return whether it was modified in place since it was made."""
         ...
 
 
 def read(tensor: Tensor | LazyTensor, *where: Index) -> Tensor:
     """Return the part of a tensor at an index for each of its first axes.
 
-    It is a view where all of them are ranges and the tensor is in memory.
+    It is a view if all of them are ranges and the tensor is in memory.
     """
     if not isinstance(tensor, Tensor):
         return tensor.read(*where)
@@ -48,7 +48,7 @@ def read(tensor: Tensor | LazyTensor, *where: Index) -> Tensor:
 
 
 def take(tensor: Tensor, axis: int, index: Index) -> Tensor:
-    """Return the places of an axis that an index names; a view where it is a range."""
+    """Index an axis; a view for a range."""
     if isinstance(index, range):
         where = (slice(None),) * axis
         return tensor[(*where, slice(index.start, index.stop, index.step))]
@@ -56,7 +56,7 @@ def take(tensor: Tensor, axis: int, index: Index) -> Tensor:
 
 
 def put(tensor: Tensor, axis: int, index: Index, values: Tensor) -> None:
-    """Write the places of an axis that an index names."""
+    """Write values at an index of an axis."""
     if isinstance(index, range):
         take(tensor, axis, index).copy_(values)
     else:
@@ -64,7 +64,7 @@ def put(tensor: Tensor, axis: int, index: Index, values: Tensor) -> None:
 
 
 def as_tensor(index: Index) -> Tensor:
-    """Return the indices one by one, [places], on the CPU."""
+    """Return an index as a tensor, [places], on the CPU."""
     if isinstance(index, range):
         return torch.arange(index.start, index.stop, index.step, device="cpu")
     return index

@@ -1,4 +1,4 @@
-"""`LazyMatrix`: a matrix for each head that is computed where and when it is looked at."""
+"""`LazyMatrix`: a matrix for each head, computed on demand."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, TypeVar, overload
@@ -27,7 +27,7 @@ Matrix = TypeVar("Matrix", bound="LazyMatrix")
 
 
 class LazyMatrix:
-    """A number for each pair of a query and a key, in each head: of weights, or of effects.
+    """A number for each pair of query and key in each head: a weight or an effect.
 
     It can be indexed, multiplied and summarised, and is computed in tiles.
     """
@@ -43,12 +43,12 @@ class LazyMatrix:
 
     @property
     def view(self) -> View:
-        """What reductions are told of it: which part of which numbers it is."""
+        """The view of the source."""
         return self._view
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The names of the axes: "batch", "heads", "queries" and "keys", or the last of them."""
+        """The names of the axes: "batch", "heads", "queries" and "keys", or some of them."""
         return self._view.axes
 
     @property
@@ -58,17 +58,17 @@ class LazyMatrix:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the numbers: float32, or float64 for float64 inputs."""
+        """The dtype: float32, or float64 for float64 inputs."""
         return self._view.source.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where the numbers are computed."""
+        """The device."""
         return self._view.source.device
 
     @property
     def pattern(self) -> Pattern:
-        """Who may look at whom."""
+        """The pattern."""
         return self._view.source.pattern
 
     @overload
@@ -78,8 +78,8 @@ class LazyMatrix:
     def __getitem__(self, where: Any) -> Any:
         """Return a part, by ints, slices and an ellipsis.
 
-        It is a matrix of the same kind, not computed, as long as both queries and keys are axes of
-        it; one row, one column or one number is a tensor.
+        It is a lazy matrix of the same kind if it has both axes queries and keys; one row, one
+        column or one number is a tensor.
         """
         view = self._view.pick(where)
         if {"queries", "keys"} <= set(view.axes):
@@ -90,21 +90,21 @@ class LazyMatrix:
         """Return all numbers.
 
         Args:
-            limit: the most bytes to take, 1 GiB by default.
+            limit: maximum bytes, 1 GiB by default.
 
         Raises:
-            ValueError: there are more.
+            ValueError: it takes more.
         """
         return dense(self._view, limit)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return all numbers as an array, for NumPy and whatever draws with it.
+        """Return all numbers as a NumPy array.
 
         Raises:
-            ValueError: there are more than `dense` takes by default, or `copy` is False.
+            ValueError: it is larger than the limit of `dense`, or `copy` is False.
         """
         if copy is False:
-            raise ValueError("numbers are computed anew for an array of them: leave copy=False out")
+            raise ValueError("copy must be None or True, got False: the array is always computed")
         return np.asarray(self.dense().cpu().numpy(), dtype)
 
     def rows(
@@ -125,7 +125,7 @@ class LazyMatrix:
     def _places(self, axis: str, indices: Sequence[int] | Tensor) -> Tensor:
         numbers = whole_numbers(indices)
         if numbers is None or numbers.dim() != 1:
-            raise TypeError(f"indices of {axis} must be a list of whole numbers, got {indices!r}")
+            raise TypeError(f"indices of {axis} must be a list of integers, got {indices!r}")
         size = len(getattr(self._view, axis))
         numbers = numbers.cpu()
         outside = numbers[(numbers < -size) | (numbers >= size)]
@@ -153,12 +153,12 @@ class LazyMatrix:
 
         Args:
             reductions: such as `Entropy()` and `Pool(512)` of `regard.matrix`.
-            budget: how many bytes may be held at once, beside the results; 256 MiB by default.
-            progress: whether to show a progress bar. By default one is shown in terminals and
-                notebooks for what takes longer than two seconds, if rich is installed.
+            budget: maximum memory in bytes, without the results; 256 MiB by default.
+            progress: whether to show a progress bar. By default in terminals and notebooks after
+                two seconds, if rich is installed.
 
         Raises:
-            TypeError: one of them is no reduction, or a class without its parameters.
+            TypeError: one of them is not a reduction, or a class instead of an instance.
 
         >>> import torch, regard
         >>> from regard.matrix import Entropy, Pool
@@ -170,15 +170,15 @@ class LazyMatrix:
         return summarize(self._view, reductions, budget=budget, progress=progress)
 
     def received(self) -> ReceivedResult:
-        """Return what each key gets; see `Received`."""
+        """Return the mean weight of each key; see `Received`."""
         return self.summarize(Received())[0]
 
     def offsets(self, reach: int) -> OffsetsResult:
-        """Return how mass lies around the diagonal; see `Offsets`."""
+        """Return the weight by relative position; see `Offsets`."""
         return self.summarize(Offsets(reach))[0]
 
     def pool(self, size: int, how: Literal["mean", "max"] = "mean") -> PoolResult:
-        """Return a picture of each head; see `Pool`."""
+        """Return each head, pooled to a small matrix; see `Pool`."""
         return self.summarize(Pool(size, how))[0]
 
     def top(self, count: int) -> TopKeysResult:

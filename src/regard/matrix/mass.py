@@ -1,4 +1,4 @@
-"""Which kinds of keys a head looks at."""
+"""The weight on groups of keys."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ from regard.patterns import Pattern
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MassResult(Result):
-    """Shares of the mass by group, means over the rows.
+    """Shares of the weight by group, as means over the rows.
 
     Attributes:
         share: the share of each group. Groups may overlap, or leave keys out.
-        rows: over how many rows the means are.
+        rows: number of rows.
     """
 
     share: Float[Tensor, "*heads groups"]
@@ -32,12 +32,12 @@ class MassResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class Mass:
-    """The share of the mass that falls on groups of keys: separators, punctuation, the same token.
+    """The share of the weight on groups of keys: separators, punctuation, the same token.
 
     Args:
-        groups: by name, which keys belong to a group: a boolean tensor [keys] or [batch, keys] of
-            the whole matrix; or, where that depends on the query, a pattern. `documents(token_ids)`
-            for example is the group of keys with the query's own token.
+        groups: the keys of each group by name: a boolean tensor [keys] or [batch, keys] of the
+            whole matrix; or a pattern, if they depend on the query: `documents(token_ids)` is the
+            group of keys with the query's own token.
 
     >>> import torch, regard
     >>> from regard.matrix import Mass

@@ -1,4 +1,4 @@
-"""`AttentionMatrix`: the attention matrix as a value that can be looked into at any length."""
+"""`AttentionMatrix`: the attention matrix as a lazy value."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,25 +25,25 @@ from regard.positions.from_tensor import FromTensor
 class AttentionMatrix(LazyMatrix):
     """The attention matrix of queries and keys: a value to index, multiply and summarise.
 
-    It holds no n × n numbers. With the log-sum-exp of each row,
+    It stores no n × n numbers. With the log-sum-exp of each row,
 
         A[i, j] = exp(scale · q_i·k_j + bias(i, j) − lse_i)
 
     so any part can be computed alone, exactly, from tensors of size n · d. The log-sum-exp of a row
-    is computed when it is first needed, and kept. Nothing here carries gradients.
+    is computed on first use and cached. There are no gradients.
 
     Args:
         query: [batch, heads, queries, key_dim].
-        key: [batch, key_heads, keys, key_dim]; fewer key heads than heads mean grouped queries.
-        pattern: who may look at whom; everyone at everyone by default.
-        bias: what order does to a score, or numbers to add to the scores. The lowest number of
-            its type forbids a pair, as −inf does.
+        key: [batch, key_heads, keys, key_dim]; fewer key heads mean grouped-query attention.
+        pattern: the mask; everyone() by default.
+        bias: a score bias, or a tensor to add to the scores. The lowest number of its dtype masks a
+            pair, like −inf.
         scale: the factor on the scores, 1/√key_dim by default.
-        lse: the logarithm of what each row is divided by, [batch, heads, queries], if it is known:
-            what `attend_with_lse` returns, joined with the sinks if there are any.
-        sinks: a score for each head, [heads], that takes its share of every row and isn't looked
-            at, so that the weights of a row sum up to less than 1.
-        positions: where the queries stand among the keys, as for `attend`.
+        lse: the log-sum-exp of each row, [batch, heads, queries], if known, as from
+            `attend_with_lse`, sinks included.
+        sinks: a sink score for each head, [heads], which takes its share of the softmax: the
+            weights of a row sum to less than 1.
+        positions: the positions of the queries, as for `attend`.
 
     Raises:
         TypeError: an argument has the wrong kind.
@@ -76,7 +76,7 @@ class AttentionMatrix(LazyMatrix):
         check_given("lse", lse, call.query, tuple(call.query.shape[:3]))
         check_given("sinks", sinks, call.query, (call.num_heads,))
         first, bias = call.first_position, call.bias
-        # What is written to tensors of inference mode isn't counted.
+        # Inference tensors have no version counter.
         if isinstance(bias, FromTensor) and bias.values.is_inference():
             bias = replace(bias, values=detached(bias.values))
         source = Scores(
@@ -100,18 +100,18 @@ class AttentionMatrix(LazyMatrix):
         positions: int | Int[Tensor, "queries"] | None = None,
         check: bool = True,
     ) -> "AttentionMatrix":
-        """Return the matrix of weights that are known: of a model that writes them down.
+        """Return the matrix of materialised weights.
 
         Args:
             weights: [batch, heads, queries, keys].
-            pattern: who may look at whom, if that matters: `received` is a mean over those who may.
-            positions: where the queries stand among the keys, as for `attend`.
-            check: whether to make sure that weights lie from 0 to 1, which reads all of them. Those
-                that dropout has scaled up don't.
+            pattern: the mask, if known: `received` is a mean over allowed queries.
+            positions: the positions of the queries, as for `attend`.
+            check: whether to check that weights are from 0 to 1, which reads all of them. Weights
+                after dropout are not.
 
         Raises:
-            TypeError: weights are no tensor.
-            ValueError: weights lie below 0 or above 1, or the arguments don't fit together.
+            TypeError: weights are not a tensor.
+            ValueError: weights are below 0 or above 1, or the arguments don't fit together.
 
         >>> import torch, regard
         >>> regard.AttentionMatrix.from_weights(torch.eye(3)[None, None])[0, 0].entropy().nats
@@ -121,7 +121,7 @@ class AttentionMatrix(LazyMatrix):
         weights = weights.detach()
         if check:
             check_range(weights)
-        # A call of the same sizes, with nothing in it, has its positions and pattern checked.
+        # Check positions and pattern with an empty call of the same sizes.
         sizes = weights.shape
         query, key = weights.new_zeros(*sizes[:3], 0), weights.new_zeros(*sizes[:2], sizes[3], 0)
         call = checked_inputs(query, key, key, pattern, None, None, 0.0, positions)
@@ -129,23 +129,23 @@ class AttentionMatrix(LazyMatrix):
 
     @property
     def lse(self) -> Tensor:
-        """The logarithm of what each row is divided by, [..., queries]; −inf for an empty row."""
+        """The log-sum-exp of each row, [..., queries]; −inf for an empty row."""
         view, source = self._view, self._view.source
         if not isinstance(source, Scores):
-            raise ValueError("a matrix that was made from weights has no log-sum-exp")
+            raise ValueError("a matrix from weights has no log-sum-exp")
         with torch.no_grad():
             compute_lse(view)
             found = source.lse_of(view.batch, view.heads, view.queries)
         return view.outline.trim(found).clone()
 
     def entropy(self) -> EntropyResult:
-        """Return how widely each row looks; see `Entropy`."""
+        """Return the entropy of each row; see `Entropy`."""
         return self.summarize(Entropy())[0]
 
     def effective_keys(self) -> EffectiveKeysResult:
-        """Return how many keys each row looks at; see `EffectiveKeys`."""
+        """Return the effective number of keys of each row; see `EffectiveKeys`."""
         return self.summarize(EffectiveKeys())[0]
 
     def distance(self, shares: Sequence[float] = Distance.shares) -> DistanceResult:
-        """Return how far each head looks; see `Distance`."""
+        """Return the distribution of distances of each head; see `Distance`."""
         return self.summarize(Distance(shares))[0]

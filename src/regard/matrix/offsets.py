@@ -1,4 +1,4 @@
-"""How mass lies around the diagonal."""
+"""The weight by relative position."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,14 +16,13 @@ from regard.matrix.view import View
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OffsetsResult(Result):
-    """Shares of the mass by how far a key stands from its query, means over the rows.
+    """Shares of the weight by relative position, as means over the rows.
 
     Attributes:
         near: the share of each offset, key − query, from −reach to reach.
         beyond: the share of all other keys.
-        first: the share of the key at position 0, however far it is; it is also in one of the
-            others.
-        rows: over how many rows the means are.
+        first: the share of the key at position 0; it is also in `near` or `beyond`.
+        rows: number of rows.
     """
 
     near: Float[Tensor, "*heads offsets"]
@@ -53,10 +52,10 @@ class OffsetsResult(Result):
 
 @dataclass(frozen=True)
 class Offsets:
-    """Shares of the mass by relative position: itself, previous, next, up to a reach, and beyond.
+    """Shares of the weight by relative position: itself, previous, next, up to a reach, and beyond.
 
     Args:
-        reach: how far on both sides each offset is told apart, at least 1.
+        reach: the largest offset on either side that is counted by itself, at least 1.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 4, 8)

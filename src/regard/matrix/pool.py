@@ -1,4 +1,4 @@
-"""The matrix as a small picture."""
+"""The matrix, pooled to a small one."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -18,13 +18,13 @@ from regard.matrix.view import View
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PoolResult(Result):
-    """A picture of each head. Rows and columns of cells are called by their first query and key.
+    """Pooled cells of each head, labelled by their first query and key.
 
     Attributes:
-        cells: the mean, or the largest, of the weights of each cell; of effects the largest by
-            size, with its sign.
-        height: how many queries a cell has; the last row of cells may have fewer.
-        width: how many keys a cell has; the last column of cells may have fewer.
+        cells: the mean or the largest weight of each cell; for effects, the largest by absolute
+            value, with its sign.
+        height: queries per cell; the last row of cells may have fewer.
+        width: keys per cell; the last column of cells may have fewer.
     """
 
     cells: Float[Tensor, "*heads cell_rows cell_columns"]
@@ -34,13 +34,13 @@ class PoolResult(Result):
 
 @dataclass(frozen=True)
 class Pool:
-    """A picture of up to size × size cells, each the mean or the largest of its weights.
+    """At most size × size cells, each the mean or the largest of its weights.
 
-    All cells are as large as the first, but for the last row and column, which take what is left;
-    a mean is over the pairs that a cell has, forbidden ones included.
+    All cells have the same size, except the last row and column; a mean is over all pairs of a
+    cell, masked ones included.
 
     Args:
-        size: the largest number of cells along each axis.
+        size: maximum number of cells along each axis.
         how: "mean" or "max".
 
     >>> import torch, regard
@@ -117,16 +117,16 @@ def add_to_cells(
     width: int,
     how: How,
 ) -> None:
-    """Add weights to the cells in which they lie, or raise these to the largest of them.
+    """Add weights to their cells, or take the maximum.
 
     Args:
         cells: the cells of a view.
-        weights: some rows, with some columns.
-        start: the first of the rows, in the view.
-        columns: which columns of the view, ascending.
-        height: how many rows a cell has.
-        width: how many columns a cell has.
-        how: whether to add up, or to take the largest, by size or not.
+        weights: some rows and columns.
+        start: the first row, in the view.
+        columns: the columns, in the view, ascending.
+        height: rows per cell.
+        width: columns per cell.
+        how: sum, maximum, or maximum by absolute value.
     """
     rows = grouped(weights, 2, how, height, start % height)
     _add_rows(cells, rows, start // height, columns, width, how)

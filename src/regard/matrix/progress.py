@@ -1,4 +1,4 @@
-"""How far long work is, shown where somebody looks."""
+"""Progress bars."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 Item = TypeVar("Item")
 
 SOON = 2.0
-"""A progress bar is shown for what has taken so many seconds and isn't finished."""
+"""Seconds until a progress bar appears."""
 
 
 def progressing(
@@ -18,14 +18,14 @@ def progressing(
     progress: bool | None,
     size: Callable[[Item], int] = lambda item: 1,
 ) -> Iterator[Item]:
-    """Yield items, and show how far they are if that takes long.
+    """Yield items, with a progress bar.
 
     Args:
-        items: what is worked through.
-        about: what it is.
-        total: the size of all items together.
-        progress: whether to show a bar. By default, None, one is shown in terminals and notebooks
-            for what takes longer than two seconds, if rich is installed.
+        items: the items.
+        about: the label of the bar.
+        total: the total size of all items.
+        progress: whether to show a bar. By default, None, in terminals and notebooks after two
+            seconds, if rich is installed.
         size: the size of an item.
     """
     if progress is False:
@@ -53,7 +53,7 @@ def progressing(
 
 
 def _bar(*, always: bool) -> Any:
-    """Return a progress bar, or None where nobody would see one."""
+    """Return a progress bar, or None without a terminal or notebook."""
     try:
         from rich.console import Console
         from rich.progress import Progress

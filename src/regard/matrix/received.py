@@ -1,4 +1,4 @@
-"""Who is looked at."""
+"""The weight that keys receive."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,11 +16,11 @@ from regard.matrix.view import View
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReceivedResult(Result):
-    """What each key gets.
+    """The weight that each key receives.
 
     Attributes:
-        mean: the mean weight over the queries that may look at the key; NaN where none may.
-        queries: how many may.
+        mean: the mean weight over the queries that may attend to the key; NaN without any.
+        queries: number of these queries.
     """
 
     mean: Float[Tensor, "*heads keys"]
@@ -34,7 +34,7 @@ class ReceivedResult(Result):
 
 @dataclass(frozen=True)
 class Received:
-    """The weight that each key gets, as the mean over the queries that may look at it.
+    """The weight that each key receives, as the mean over the queries that may attend to it.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 3, 8)

@@ -1,4 +1,4 @@
-"""What a reduction is: rows in, a few numbers out, in any order and any number of parts."""
+"""The protocol of reductions: statistics of rows, in any order and any number of parts."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
@@ -21,17 +21,17 @@ Found = TypeVar("Found", bound=Result, covariant=True)
 class Reduction(Protocol[State, Found]):
     """A statistic of an attention matrix, as a frozen dataclass of its parameters.
 
-    It is a function of the weights in a view, of where their rows and columns stand and of who may
-    look at whom. What was found so far is a state: `start` makes one, `update` adds a tile to it,
-    `merge` joins two, `finish` makes the result. A tile has whole rows, so that rows may be dealt
-    out to tiles, passes and machines in any way: the answer is the same.
+    It is a function of the weights of a view, their positions and the pattern. Its state is made by
+    `start`, updated with each tile by `update`, joined with another by `merge`, and turned into the
+    result by `finish`. A tile has whole rows; the result does not depend on how rows are
+    distributed over tiles, passes and machines.
     """
 
     facts: ClassVar[tuple[Fact, ...]]
-    """What it will ask of each tile: it can be had more cheaply when the tile is made."""
+    """The facts that it reads from each tile, which are cheaper to compute with the tile."""
 
     def start(self, view: View) -> State:
-        """Return the state in which nothing of a view has been seen."""
+        """Return the initial state for a view."""
         ...
 
     def update(self, state: State, tile: Tile) -> State:
@@ -39,7 +39,7 @@ class Reduction(Protocol[State, Found]):
         ...
 
     def merge(self, first: State, second: State) -> State:
-        """Return what was seen in either of two states."""
+        """Return the union of two states."""
         ...
 
     def finish(self, state: State) -> Found:
@@ -57,12 +57,12 @@ def is_reduction(what: object) -> bool:
 
 @dataclass
 class Sums:
-    """A state that adds up.
+    """A state of sums.
 
     Attributes:
-        outline: what it is a state of.
-        tensors: what has been summed up so far, [batch, heads, ...] each. Where "seen" is among
-            them, [batch, heads, queries], it counts how often a row was seen, which is once.
+        outline: the outline of the view.
+        tensors: the sums, [batch, heads, ...] each. "seen", if present, counts how often each row
+            was added, [batch, heads, queries], which must be at most once.
     """
 
     outline: Outline
@@ -74,7 +74,7 @@ class Sums:
 
 
 def merged(first: Sums, second: Sums) -> Sums:
-    """Add two states up.
+    """Add two states.
 
     Raises:
         ValueError: they are of different sizes, or have seen the same row where each has its place.
@@ -117,13 +117,12 @@ def check_weights(view: View, name: str) -> None:
 
 
 def zeros(view: View, *sizes: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Return zeros [batch, heads, *sizes] to start with.
+    """Return zeros [batch, heads, *sizes].
 
     Args:
-        view: what is to be summed up.
+        view: the view.
         sizes: the sizes of further axes.
-        dtype: the type; by default the one for sums over many tiles, float64 where the device has
-            it.
+        dtype: the dtype; by default that of sums over many tiles, float64 if the device has it.
     """
     device = view.source.device
     if dtype is None:
@@ -132,10 +131,10 @@ def zeros(view: View, *sizes: int, dtype: torch.dtype | None = None) -> Tensor:
 
 
 def rows_of_zeros(view: View, **sizes: tuple[int, ...]) -> Sums:
-    """Return a state with a place for each row.
+    """Return a state with an entry for each row.
 
     Args:
-        view: what is to be summed up.
+        view: the view.
         sizes: the sizes of the axes after [batch, heads, queries], by the name of the tensor.
     """
     queries, dtype = view.sizes[2], view.source.dtype

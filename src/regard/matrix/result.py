@@ -1,4 +1,4 @@
-"""What a reduction returns: a few tensors with named axes."""
+"""The results of reductions: tensors with named axes."""
 
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, cast
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """A few tensors with named axes, whose names are those of its annotations.
+    """Tensors with named axes, as in the annotations.
 
-    `*heads` stands for the axes "batch" and "heads", unless they were picked by a number:
-    `A[0, 3].entropy()` has the axis "queries" only.
+    `*heads` stands for the axes "batch" and "heads", unless they were indexed by a number:
+    `A[0, 3].entropy()` has only the axis "queries".
 
     Attributes:
-        labels: what each place of each axis is called.
+        labels: the labels of each axis.
     """
 
     labels: Labels
@@ -45,11 +45,11 @@ class Result:
         return {name: values.cpu().numpy() for name, values in self.tensors.items()}
 
     def frame(self, *names: str) -> "pandas.DataFrame":
-        """Return a DataFrame with a row for each place, and a column for each axis and tensor.
+        """Return a DataFrame with a row for each element, and a column for each axis and tensor.
 
         Args:
-            names: which tensors. By default, of those with the most axes the first, and all that
-                have no other axes, repeated where they have fewer.
+            names: the tensors. By default the first of those with the most axes, and all others
+                without further axes, repeated if they have fewer.
         """
         try:
             import pandas
@@ -58,7 +58,7 @@ class Result:
         most = max((self.axes(name) for name in names or self.tensors), key=len)
         fits = [name for name in names or self.tensors if set(self.axes(name)) <= set(most)]
         if names and len(fits) < len(names):
-            raise ValueError(f"{', '.join(names)} have different axes: ask for one at a time")
+            raise ValueError(f"names must have the same axes, got {', '.join(names)}")
         sizes = [len(self.labels[axis]) for axis in most]
         columns: dict[str, Any] = {}
         for place, axis in enumerate(most):

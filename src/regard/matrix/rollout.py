@@ -23,24 +23,23 @@ def rollout(
     residual: float = 0.5,
     heads: Literal["mean", "max", "min"] | Float[Tensor, "heads"] = "mean",
 ) -> Float[Tensor, "tokens sequence"] | Float[Tensor, "batch tokens sequence"]:
-    """Follow attention from some tokens of the last layer down to the input.
+    """Follow attention from some tokens of the last layer to the input (Abnar and Zuidema, 2020).
 
-    Each layer passes a share `residual` of a token on as it is, and mixes the rest by the
-    attention of its heads together, M = residual · I + (1 − residual) · A. The rows of
-    M_last … M_1 for the tokens are computed by products of vectors and matrices, layer by layer
-    from the last: no n × n matrix is made (Abnar and Zuidema, 2020).
+    Each layer keeps a share `residual` of a token, and mixes the rest by the attention of its
+    heads, M = residual · I + (1 − residual) · A. The rows of M_last … M_1 for the tokens are
+    computed by vector–matrix products from the last layer on, without an n × n matrix.
 
     Args:
         matrices: one for each layer, the first layer first: [batch, heads, sequence, sequence], or
             without the batch axis.
-        tokens: which tokens of the last layer to start from.
-        residual: the share that goes past attention.
-        heads: how heads become one: their mean, the largest or the smallest of each weight, with
-            rows scaled to a sum of 1; or a weight for each head, which should sum up to 1.
+        tokens: the tokens of the last layer to start from.
+        residual: the share of the residual stream.
+        heads: how to combine heads: their mean, or the largest or smallest of each weight, with
+            rows normalised to 1; or a weight for each head, which should sum to 1.
 
     Returns:
-        [batch, tokens, sequence], or [tokens, sequence] where the matrices have no batch axis: how
-        much each token of the input contributes. With sinks, what they take is lost.
+        [batch, tokens, sequence], or [tokens, sequence] if the matrices have no batch axis: the
+        contribution of each input token. The share of sinks is lost.
 
     Raises:
         TypeError: an argument has the wrong kind.
@@ -54,14 +53,14 @@ def rollout(
     """
     views = [_checked(matrix, number, matrices) for number, matrix in enumerate(matrices)]
     if not views:
-        raise ValueError("matrices must hold at least one layer, got none")
+        raise ValueError("matrices must have at least one layer, got none")
     if not 0.0 <= residual <= 1.0:
-        raise ValueError(f"residual must lie between 0 and 1, got {residual}")
+        raise ValueError(f"residual must be from 0 to 1, got {residual}")
     share = _shares(heads, views[0])
     batch, _, length, _ = views[0].sizes
     numbers = whole_numbers(tokens)
     if numbers is None or numbers.dim() != 1:
-        raise TypeError(f"tokens must be a list of whole numbers, got {tokens!r}")
+        raise TypeError(f"tokens must be a list of integers, got {tokens!r}")
     outside = numbers[(numbers < -length) | (numbers >= length)]
     if len(outside):
         raise IndexError(f"there are {length} tokens, counted from 0, got index {int(outside[0])}")
@@ -127,8 +126,8 @@ def _shares(
 def _checked(matrix: AttentionMatrix, number: int, all_of_them: Sequence[AttentionMatrix]) -> View:
     if not isinstance(matrix, AttentionMatrix):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
-            f"matrices must hold AttentionMatrix objects, got {type(matrix).__name__} "
-            f"at {number}; AttentionMatrix.from_weights(tensor) makes one of a tensor"
+            f"matrices must be AttentionMatrix objects, got {type(matrix).__name__} "
+            f"at {number}; for a tensor use AttentionMatrix.from_weights(tensor)"
         )
     if "heads" not in matrix.axes or matrix.shape[-1] != matrix.shape[-2]:
         raise ValueError(

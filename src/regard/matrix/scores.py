@@ -1,4 +1,4 @@
-"""A matrix that is computed from queries and keys, where and when it is looked at."""
+"""A matrix that is computed from queries and keys, on demand."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -37,21 +37,21 @@ _Found = dict[Fact, list[Tensor]]
 
 @dataclass(eq=False)
 class Scores:
-    """Queries and keys, and the log-sum-exp of the rows that were needed so far; see `Source`.
+    """Queries and keys, and a cache of log-sum-exps; see `Source`.
 
     Attributes:
         query: [batch, heads, queries, key_dim].
         key: [batch, key_heads, keys, key_dim].
-        full_pattern: who may look at whom.
-        bias: what order does to a score.
+        full_pattern: the mask.
+        bias: the score bias.
         scale: the factor on the scores.
-        sinks: a score for each head that takes its share of every row and isn't looked at, [heads].
-        query_positions: where the first query stands among the keys, if the others follow one
-            after the other; else where each one does, [queries], on the CPU.
-        known_lse: the log-sum-exp of rows, sinks included, [batch, heads, queries]. In a tensor,
-            NaN means that it is to be computed, and is written over then.
-        value: [batch, key_heads, keys, value_dim], if it is known. The matrix does not need it.
-        overwritten: what to say if a tensor was modified in place.
+        sinks: the sink score of each head, [heads].
+        query_positions: the position of the first query if positions are consecutive, else of each
+            query, [queries], on the CPU.
+        known_lse: the log-sum-exp of rows, sinks included, [batch, heads, queries]. NaN entries of
+            a tensor are computed and overwritten on demand.
+        value: [batch, key_heads, keys, value_dim], if known. The matrix does not need it.
+        overwritten: the message if a tensor was modified in place.
     """
 
     query: Tensor | LazyTensor

@@ -16,13 +16,13 @@ from regard.patterns import Pattern
 
 @dataclass(eq=False)
 class QueryRows:
-    """Some rows in some heads of some sequences, by the indices of the source.
+    """Some rows of some heads and sequences, in the source.
 
     Attributes:
-        batch: which sequences.
-        heads: which heads.
-        queries: which rows.
-        positions: where they stand, on the device.
+        batch: the sequences.
+        heads: the heads.
+        queries: the rows.
+        positions: their positions, on the device.
     """
 
     batch: range
@@ -31,7 +31,7 @@ class QueryRows:
     positions: Int[Tensor, "rows"]
 
     def test(self, pattern: Pattern, keys: Index) -> Bool[Tensor, "some_batch 1 rows some_columns"]:
-        """Say which of these rows a pattern lets look at which keys."""
+        """Return the pairs of these rows and keys that a pattern allows."""
         device = self.positions.device
         batch = as_tensor(self.batch).to(device)[:, None, None, None]
         where = as_tensor(keys).to(device)
@@ -46,11 +46,11 @@ class QueryRows:
 
 
 class KeyColumns(NamedTuple):
-    """Some columns that rows may look at, by the indices of the source.
+    """Some columns, in the source.
 
     Attributes:
-        keys: which columns.
-        partial: the runs of them in which the pattern may forbid some pairs.
+        keys: the columns.
+        partial: runs of them in which some pairs may be masked.
     """
 
     keys: Index
@@ -106,7 +106,7 @@ OVERWRITTEN = (
 
 @runtime_checkable
 class Source(Protocol):
-    """What an attention matrix is made of. Keys stand at 0 … keys − 1."""
+    """The data behind an attention matrix. Keys have positions 0 … keys − 1."""
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -115,49 +115,49 @@ class Source(Protocol):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the weights."""
+        """The dtype of the weights."""
         ...
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are computed."""
+        """The device of the weights."""
         ...
 
     @property
     def pattern(self) -> Pattern:
-        """Who may look at whom."""
+        """The mask."""
         ...
 
     @property
     def biased(self) -> bool:
-        """Whether something beside the pattern may forbid a pair."""
+        """Whether a bias may also mask pairs."""
         ...
 
     @property
     def signed(self) -> bool:
-        """Whether numbers may lie below 0, as effects do; then the largest is that by size."""
+        """Whether numbers may be negative, as effects; then they are compared by absolute value."""
         ...
 
     def positions(self, queries: Index) -> Int[Tensor, "rows"]:
-        """Return where queries stand among the keys, on the CPU."""
+        """Return the positions of queries, on the CPU."""
         ...
 
     def head_runs(self, heads: range, most: int) -> Iterator[range]:
-        """Cut heads into runs that can be computed together, none longer than `most`."""
+        """Split heads into runs of at most `most` that can be computed together."""
         ...
 
     def allowed(
         self, rows: QueryRows, keys: Index
     ) -> Bool[Tensor, "some_batch heads_or_1 rows some_columns"]:
-        """Say which rows may look at which columns."""
+        """Return which pairs of rows and columns are allowed."""
         ...
 
     def has_lse(self, batch: range, heads: range, queries: Index) -> bool:
-        """Say whether parts of rows can be computed: whether their log-sum-exp is known."""
+        """Return whether the log-sum-exp of rows is known, so that parts can be computed."""
         ...
 
     def rows(self, batch: range, heads: range, queries: Index) -> QueryRows:
-        """Get ready to compute rectangles of these rows."""
+        """Prepare the computation of rectangles of these rows."""
         ...
 
     def check(self) -> None:
@@ -165,7 +165,7 @@ class Source(Protocol):
         ...
 
     def compute_lse(self, rows: QueryRows, columns: Sequence[KeyColumns], buffers: Buffers) -> None:
-        """Compute and keep the log-sum-exp of rows, from all columns that they may look at."""
+        """Compute and cache the log-sum-exp of rows, from all their allowed columns."""
         ...
 
     def block(
@@ -177,19 +177,18 @@ class Source(Protocol):
         *,
         whole: bool,
     ) -> WeightBlock:
-        """Compute rows. What it returns lasts until the buffers are used again.
+        """Compute rows; the result is valid until the buffers are reused.
 
         Args:
-            rows: which rows.
-            columns: which columns, a few at a time so that they stay in the cache.
-            facts: what to find out on the way.
+            rows: the rows.
+            columns: the columns, in chunks that fit into the CPU's cache.
+            facts: the facts to compute.
             buffers: memory to use.
-            whole: whether these are all columns that the rows may look at; if not, the rows must
-                have their log-sum-exp.
+            whole: whether these are all allowed columns; if not, the log-sum-exp must be known.
         """
         ...
 
 
 def lowest(dtype: torch.dtype) -> float:
-    """Return the score of a forbidden pair: far below any other, and 0 when multiplied by 0."""
+    """Return the score of a masked pair: far below any other, and finite."""
     return torch.finfo(dtype).min / 4

@@ -23,14 +23,14 @@ def accumulate(
     """Return the state of each reduction after all rows of a view, to be merged or finished.
 
     Args:
-        view: what to reduce.
-        reductions: any number of them; all are fed in one pass.
-        budget: how many bytes may be held at once, beside the states.
-        progress: whether to show a progress bar. By default one is shown in terminals and notebooks
-            for what takes longer than two seconds, if rich is installed.
+        view: the view.
+        reductions: the reductions, computed in one pass.
+        budget: maximum memory in bytes, without the states.
+        progress: whether to show a progress bar. By default in terminals and notebooks after two
+            seconds, if rich is installed.
 
     Raises:
-        TypeError: one of them is no reduction, or a class without its parameters.
+        TypeError: one of them is not a reduction, or a class instead of an instance.
     """
     for reduction in reductions:
         _check(reduction)
@@ -62,9 +62,7 @@ def _check(reduction: object) -> None:
     if not is_reduction(reduction):
         kind = isinstance(reduction, type)
         got = f"the class {reduction.__name__}" if kind else type(reduction).__name__
-        raise TypeError(
-            f"reductions are made with their parameters, as Entropy() or Pool(512), got {got}"
-        )
+        raise TypeError(f"reductions must be instances such as Entropy() or Pool(512), got {got}")
 
 
 def _rows(tile: Tile) -> int:

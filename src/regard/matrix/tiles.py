@@ -1,4 +1,4 @@
-"""A matrix in tiles, without those that nobody may look at."""
+"""A matrix in tiles, without masked ones."""
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,43 +19,43 @@ from regard.patterns.descent import KEY_BLOCK, descend
 from regard.patterns.layout_cache import cached
 
 BUDGET = 256 * 2**20
-"""How many bytes a pass over a matrix takes at once, unless one says so."""
+"""Default memory of a pass over a matrix, in bytes."""
 
 _BUFFERS = 4
-"""How many numbers a pair of a chunk takes: score, product, and a mask or two."""
+"""Numbers per pair of a chunk: score, product, and up to two masks."""
 
 Span = tuple[int, int, bool]
-"""The start and the stop of a run of columns, and whether some of its pairs may be forbidden."""
+"""Start and stop of a run of columns, and whether some of its pairs may be masked."""
 
 _ROWS = 256
-"""Rows of a tile if there are that many: enough for a matrix product to run at full speed."""
+"""Rows of a tile: enough for a matrix product at full speed."""
 
 _CPU_CHUNK, _GPU_CHUNK = 2**20, 2**24
-"""Pairs of a chunk of columns: on the CPU for each thread, so that some chunks fit into its caches.
+"""Pairs of a chunk of columns: on the CPU per thread, so that chunks fit into its caches.
 
-With a quarter of that more time goes into calls than is saved by the L2 cache.
+With a quarter of that, the overhead of calls exceeds the gain from the L2 cache.
 """
 
 _REMEMBERED = 2**16
-"""How longer matrices are cut is not remembered: it would take memory, and save little."""
+"""Layouts of longer matrices are not cached: that takes memory and saves little."""
 
 _OVERHEAD = 100_000
-"""The time of a chunk of columns, beside that of its pairs, is worth so many pairs."""
+"""Overhead of a chunk of columns, in pairs."""
 
 
 @dataclass(eq=False)
 class Tile:
-    """Some rows of a view, the same in some of its heads, with all columns they may look at.
+    """Some rows of some heads of a view, with all their allowed columns.
 
     Attributes:
-        view: what it is a tile of.
-        batch: which sequences of the view.
-        heads: which heads of the view.
-        queries: which rows of the view.
-        columns: which columns of the view, ascending.
-        rows: its rows by the indices of the source.
-        keys: its columns by the indices of the source.
-        partial: runs of columns in which some pairs may be forbidden.
+        view: the view.
+        batch: the sequences, in the view.
+        heads: the heads, in the view.
+        queries: the rows, in the view.
+        columns: the columns, in the view, ascending.
+        rows: the rows, in the source.
+        keys: the columns, in the source.
+        partial: runs of columns in which some pairs may be masked.
         block: the numbers.
     """
 
@@ -71,12 +71,12 @@ class Tile:
 
     @property
     def query_positions(self) -> Int[Tensor, "rows"]:
-        """Where the rows stand, on the device."""
+        """The positions of the rows, on the device."""
         return self.rows.positions
 
     @cached_property
     def key_positions(self) -> Int[Tensor, "columns"]:
-        """Where the columns stand, on the device."""
+        """The positions of the columns, on the device."""
         return as_tensor(self.keys).to(self.weights.device)
 
     @cached_property
@@ -170,13 +170,13 @@ class Tile:
 def tiles(view: View, facts: Collection[Fact] = (), budget: int = BUDGET) -> Iterator[Tile]:
     """Yield the tiles of a view.
 
-    Every row is in one: rows that may look at nothing have one column, with 0 in it. A tile's
-    numbers last until the next one is asked for.
+    Every row is in one: rows without allowed keys have one column of 0. A tile's numbers are
+    overwritten by the next one.
 
     Args:
-        view: what to compute.
-        facts: what will be asked of each tile. It can be had more cheaply when the tile is made.
-        budget: how many bytes may be taken at once, if that is enough for a row.
+        view: the view.
+        facts: the facts that will be read from each tile, cheaper to compute with it.
+        budget: maximum memory in bytes, if that suffices for a row.
     """
     source = view.source
     if not view.has_all_keys:
@@ -210,9 +210,9 @@ def compute_lse(view: View, budget: int = BUDGET) -> None:
 
 
 class _Task(NamedTuple):
-    """Some rows of some heads of a view, and all columns that they may look at.
+    """Some rows of some heads of a view, and all their allowed columns.
 
-    Chunks are the same columns, few enough at a time to stay in the cache.
+    Chunks are the same columns in parts that fit into the CPU's cache.
     """
 
     batch: slice
@@ -222,12 +222,12 @@ class _Task(NamedTuple):
     chunks: list[KeyColumns]
 
     def rows(self, view: View) -> QueryRows:
-        """Return the rows by the indices of the source."""
+        """Return the rows, in the source."""
         places = (view.batch[self.batch], view.heads[self.heads], view.queries[self.queries])
         return view.source.rows(*places)
 
     def columns(self, view: View) -> list[KeyColumns]:
-        """Return the columns by the indices of the source."""
+        """Return the columns, in the source."""
         return [KeyColumns(_part(view.keys, keys), partial) for keys, partial in self.chunks]
 
 
@@ -238,7 +238,7 @@ def _part(index: Index, places: Index) -> Index:
 
 
 def _tasks(view: View, budget: int) -> Iterator[_Task]:
-    """Cut a view into tasks that fit into a budget, and their columns into chunks."""
+    """Split a view into tasks that fit into a budget, and their columns into chunks."""
     if 0 in view.sizes:
         return
     source = view.source
@@ -263,12 +263,12 @@ def _tasks(view: View, budget: int) -> Iterator[_Task]:
 
 
 def _width(rows: int, size: int) -> int:
-    """Return how many columns a chunk of so many rows has: whole groups."""
+    """Return the number of columns of a chunk: whole groups."""
     return max(1, size // rows // GROUP) * GROUP
 
 
 class _Strip(NamedTuple):
-    """Some rows of some sequences of a view, and the runs of columns that they need."""
+    """Some rows of some sequences of a view, and their runs of columns."""
 
     batch: slice
     number: int
@@ -276,12 +276,12 @@ class _Strip(NamedTuple):
 
     @property
     def width(self) -> int:
-        """How many columns they need."""
+        """Number of columns."""
         return sum(stop - start for start, stop, _ in self.spans)
 
 
 def _known_strips(view: View, size: int, most: int) -> tuple[int, list[_Strip]]:
-    """Return what `_strips` does: the layers of a model ask for the same again and again."""
+    """Return `_strips`, cached for the layers of a model."""
     if len(view.queries) > _REMEMBERED or not isinstance(view.keys, range):
         return _strips(view, size, most)
     positions = view.source.positions(view.queries)
@@ -293,14 +293,14 @@ def _known_strips(view: View, size: int, most: int) -> tuple[int, list[_Strip]]:
 
 
 def _strips(view: View, size: int, most: int) -> tuple[int, list[_Strip]]:
-    """Return how many rows make a strip, and the strips.
+    """Return the number of rows of a strip, and the strips.
 
-    Fewer rows need fewer columns that only some of them may look at, but more calls.
+    Fewer rows need fewer partially masked columns, but more calls.
 
     Args:
-        view: what is to be cut.
-        size: how many numbers are worked on at once.
-        most: how many numbers may be held.
+        view: the view.
+        size: numbers per chunk.
+        most: maximum numbers in memory.
     """
     num_queries, num_keys = len(view.queries), len(view.keys)
     alike = len(view.heads) * (1 if view.source.pattern.batch_size else len(view.batch))
@@ -318,7 +318,7 @@ def _strips(view: View, size: int, most: int) -> tuple[int, list[_Strip]]:
 
 
 def _cost(strips: list[_Strip], rows: int, size: int, alike: int) -> int:
-    """Return how long so many matrices of the same strips take, in pairs."""
+    """Return the cost of `alike` matrices of the same strips, in pairs."""
     pairs = chunks = 0
     for strip in strips:
         pairs += alike * rows * strip.width
@@ -330,12 +330,12 @@ def _cost(strips: list[_Strip], rows: int, size: int, alike: int) -> int:
 
 
 def _strips_of(view: View, rows: int) -> list[_Strip]:
-    """Return strips of so many rows. What the pattern covers with NONE is left out."""
+    """Return strips of `rows` rows, without columns of cover NONE."""
     pattern = view.source.pattern
     queries = view.source.positions(view.queries)[None]
     keys = as_tensor(view.keys)[None]
     runs = descend(pattern, queries, keys, rows)
-    # Runs that touch and are alike are joined.
+    # Join adjacent runs of the same kind.
     parts = runs.batch[1:] != runs.batch[:-1]
     parts |= runs.query_block[1:] != runs.query_block[:-1]
     parts |= runs.key_block[1:] != (runs.key_block + runs.length)[:-1]
@@ -366,7 +366,7 @@ def _strips_of(view: View, rows: int) -> list[_Strip]:
 
 
 def _chunks(spans: list[Span], width: int) -> Iterator[KeyColumns]:
-    """Cut the columns of a strip into chunks of up to so many."""
+    """Split the columns of a strip into chunks of at most `width`."""
     chunk: list[Span] = []
     room = width
     for start, stop, partial in spans:
@@ -383,7 +383,7 @@ def _chunks(spans: list[Span], width: int) -> Iterator[KeyColumns]:
 
 
 def _joined(spans: list[Span]) -> KeyColumns:
-    """Return the columns of some spans, and which of them are partial."""
+    """Return the columns of some spans, and their partial runs."""
     partial: list[slice] = []
     width = 0
     for start, stop, some in spans:

@@ -1,4 +1,4 @@
-"""Where each row looks most."""
+"""The strongest keys of each row."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,11 +17,11 @@ from regard.matrix.view import View
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TopKeysResult(Result):
-    """The strongest keys of each row, the strongest first; of effects, those of the largest size.
+    """The strongest keys of each row, in descending order; effects by absolute value.
 
     Attributes:
-        keys: their indices, −1 where there are no more keys with a weight other than 0.
-        weights: their weights, 0 there.
+        keys: their indices; −1 without further keys of non-zero weight.
+        weights: their weights; 0 for −1.
     """
 
     keys: Int[Tensor, "*heads queries ranks"]
@@ -30,10 +30,10 @@ class TopKeysResult(Result):
 
 @dataclass(frozen=True)
 class TopKeys:
-    """The k strongest keys of each row. Among keys of equal weight any may come first.
+    """The k strongest keys of each row; the order of equal weights is undefined.
 
     Args:
-        count: how many keys of a row to keep, at least 1.
+        count: number of keys per row, at least 1.
 
     >>> import torch, regard
     >>> x = torch.eye(3)[None, None] * 9
@@ -54,7 +54,7 @@ class TopKeys:
 
     def start(self, view: View) -> Sums:
         state = rows_of_zeros(view, weights=(self.count,))
-        # Counted from 1, so that 0 is none and states can be added up.
+        # Counted from 1, so that 0 is none and states can be added.
         state.tensors["numbers"] = zeros(view, view.sizes[2], self.count, dtype=torch.long)
         return state
 
@@ -83,7 +83,7 @@ def strongest(
     if tile.group_max.shape[3] <= 2 * count:
         columns = tile.magnitudes.topk(count, dim=3).indices
         return tile.weights.gather(3, columns), columns
-    # The k largest numbers lie in the k groups with the largest maxima.
+    # The k largest numbers are in the k groups with the largest maxima.
     groups = tile.group_max.topk(count, dim=3).indices
     columns = (groups[..., None] * GROUP + torch.arange(GROUP, device=groups.device)).flatten(3)
     beyond = columns >= len(tile.columns)

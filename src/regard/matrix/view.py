@@ -1,4 +1,4 @@
-"""A part of an attention matrix: which sequences, heads, rows and columns."""
+"""A part of an attention matrix: sequences, heads, rows and columns."""
 
 from dataclasses import dataclass, replace
 from operator import index
@@ -14,10 +14,10 @@ from regard.patterns import Pattern
 AXES: tuple[str, ...] = ("batch", "heads", "queries", "keys")
 
 Places = range | list[int] | list[float] | list[str]
-"""What each place of an axis is called."""
+"""The labels of an axis."""
 
 Labels = dict[str, Places]
-"""What each place of each axis is called."""
+"""The labels of each axis."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,12 +25,12 @@ class View:
     """A part of an attention matrix, not computed.
 
     Attributes:
-        source: where its numbers come from.
-        batch: which sequences of the source.
-        heads: which heads.
-        queries: which rows.
-        keys: which columns, ascending.
-        axes: the names of its axes: those that were not picked by a number.
+        source: the source of its numbers.
+        batch: the sequences, as indices of the source.
+        heads: the heads.
+        queries: the rows.
+        keys: the columns, ascending.
+        axes: the names of its axes, without those that were indexed by a number.
         first_head: number of the source's first head; not 0 where other processes have those
             before it.
     """
@@ -51,7 +51,7 @@ class View:
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """Batch, heads, queries and keys, including those that were picked by a number."""
+        """Batch, heads, queries and keys, including those that were indexed by a number."""
         return len(self.batch), len(self.heads), len(self.queries), len(self.keys)
 
     @property
@@ -62,7 +62,7 @@ class View:
 
     @property
     def outline(self) -> "Outline":
-        """What is left of it without its numbers."""
+        """The same without a source."""
         before, heads = self.first_head, self.heads
         numbers = range(heads.start + before, heads.stop + before, heads.step)
         places = (self.batch, numbers, self.queries, self.keys)
@@ -78,22 +78,22 @@ class View:
         return self.keys == range(self.source.shape[3]) if isinstance(self.keys, range) else False
 
     def columns(self, keys: Tensor) -> Tensor:
-        """Return the places in the view of keys that are counted in the source; −1 stays −1."""
+        """Convert keys of the source to columns of the view; −1 stays −1."""
         places = torch.searchsorted(as_tensor(self.keys).to(keys.device), keys.contiguous())
         return places.masked_fill(keys < 0, -1)
 
     def check(self, pattern: Pattern) -> None:
-        """Raise ValueError if a pattern can't say who of the view may look at whom."""
+        """Raise ValueError if a pattern does not fit the view."""
         if 0 not in self.sizes:
             queries = self.source.positions(self.queries)
             positions = range(int(queries.min()), int(queries.max()) + 1)
             pattern.check(self.source.shape[0], positions, self.source.shape[3])
 
     def pick(self, where: object) -> "View":
-        """Return the part that ints, slices and an ellipsis name, one for each axis in turn.
+        """Index the axes with ints, slices and an ellipsis.
 
         Raises:
-            TypeError: something else is among them.
+            TypeError: an index is something else.
             IndexError: there are too many, or one is out of range.
         """
         items = list(where) if isinstance(where, tuple) else [where]
@@ -130,18 +130,18 @@ class View:
         return replace(self, **{axis: places[one], "axes": axes})
 
     def listed(self, axis: str, places: Tensor) -> "View":
-        """Return the part with the listed places of an axis, [places]."""
+        """Return the part with the listed indices of an axis, [places]."""
         return replace(self, **{axis: as_tensor(getattr(self, axis))[places]})
 
 
 @dataclass(frozen=True)
 class Outline:
-    """Which sequences, heads, rows and columns a view has, without its numbers.
+    """The indices, axes and dtype of a view, without a source.
 
     Attributes:
         places: the indices of each axis in the source, and the numbers of heads.
-        axes: the names of its axes: those that were not picked by a number.
-        dtype: the type of its weights.
+        axes: the names of its axes, without those that were indexed by a number.
+        dtype: the dtype of its weights.
         signed: whether these are effects, which may lie below 0.
     """
 
@@ -152,18 +152,16 @@ class Outline:
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """Batch, heads, queries and keys, including those that were picked by a number."""
+        """Batch, heads, queries and keys, including those that were indexed by a number."""
         batch, heads, queries, keys = (len(self.places[axis]) for axis in AXES)
         return batch, heads, queries, keys
 
     def labels(self, **more: Places) -> Labels:
-        """Return the places of its axes, and those of further axes."""
+        """Return the labels of its axes and of further axes."""
         return {axis: self.places[axis] for axis in self.axes} | more
 
     def trim(self, values: Tensor, axes: tuple[str, ...] = AXES[:2]) -> Tensor:
-        """Return values as a result has them.
-
-        Axes that were picked by a number are gone, and numbers have the type of the weights.
+        """Drop axes that were indexed by a number, and convert to the dtype of the weights.
 
         Args:
             values: [batch, heads, ...].

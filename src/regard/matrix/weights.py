@@ -1,4 +1,4 @@
-"""A matrix that somebody has written down."""
+"""The source of materialised weights."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ from regard.versions import Overwritten, Versions
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Weights that are known already; see `Source`.
+    """Materialised weights; see `Source`.
 
     Attributes:
         weights: [batch, heads, queries, keys].
-        pattern: who may look at whom.
-        query_positions: where each query stands, [queries], on the CPU.
-        overwritten: what to say if the weights were modified in place.
+        pattern: the mask.
+        query_positions: the position of each query, [queries], on the CPU.
+        overwritten: the message if the weights were modified in place.
     """
 
     weights: Float[Tensor, "batch heads queries keys"] | LazyTensor
@@ -69,7 +69,7 @@ class Weights:
         return QueryRows(batch, heads, queries, self.positions(queries).to(self.device))
 
     def compute_lse(self, rows: QueryRows, columns: Sequence[KeyColumns], buffers: Buffers) -> None:
-        """Do nothing: weights are divided already."""
+        """Do nothing: weights are normalised."""
 
     def check(self) -> None:
         if self._versions.modified():

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from regard.internals import in_dispatch_mode
 from regard.patterns.pattern import Pattern
 
 Made = TypeVar("Made")
@@ -28,7 +29,7 @@ def cached(pattern: Pattern, name: Hashable, make: Callable[[], Made]) -> Made:
         name: all that the value depends on besides the pattern.
         make: makes the value.
     """
-    if torch._C._len_torch_dispatch_stack():  # pyright: ignore[reportPrivateUsage]
+    if in_dispatch_mode():
         # Under a dispatch mode tensors may be fake; don't cache them.
         return make()
     mine: OrderedDict[Hashable, Any] | None = vars(pattern).get("_made")

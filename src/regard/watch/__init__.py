@@ -1,4 +1,4 @@
-"""See a running model: its attention, exactly, with the kernels that it has.
+"""Capture the exact attention of a running model, with its own kernels.
 
     with regard.watch(model) as seen:
         model(**inputs)

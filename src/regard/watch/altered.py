@@ -1,4 +1,4 @@
-"""What becomes of a call that somebody below on the stack of function modes has altered."""
+"""Pass notes from function modes that alter a call to those above them."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,7 @@ _here = _Here()
 
 
 def run(function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Run a function of torch.
-
-    Returns:
-        Its result, and what was noted about it; None if nothing was.
-    """
+    """Run a function of torch; return its result and the note about it, or None."""
     _here.depth += 1
     try:
         result = function(*arguments, **options)
@@ -32,6 +28,6 @@ def run(function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> 
 
 
 def note(result: Any, about: Any) -> None:
-    """Tell whoever has called a function something about its result."""
+    """Attach a note to the result of a function, for `run`."""
     if _here.depth:
         _here.latest = (result, about)

@@ -1,4 +1,4 @@
-"""What is kept of a call, so that its matrix can be looked into later."""
+"""Tensors of a call that are kept for its matrix."""
 
 import copy
 from collections.abc import Callable
@@ -24,10 +24,10 @@ OVERWRITTEN = '{name} was modified in place after the call: watch the model with
 
 
 class SharedKeys:
-    """Keys that the calls of one module share for as long as each has those of the one before.
+    """Keys shared by the calls of a module while each call extends the keys of the one before.
 
     Attributes:
-        key: those of the latest call, [batch, key_heads, keys, key_dim].
+        key: the keys of the latest call.
     """
 
     def __init__(self, key: Float[Tensor, "batch key_heads keys key_dim"]) -> None:
@@ -35,7 +35,7 @@ class SharedKeys:
         self._versions = Versions([("key", key)])
 
     def grow(self, key: Float[Tensor, "batch key_heads keys key_dim"], used: int) -> bool:
-        """Take over keys if they begin with those that are here, of which so many are in use."""
+        """Replace the keys by longer ones if these begin with the `used` first of the former."""
         mine = self.key[:, :, :used]
         theirs = key[:, :, :used]
         if mine.dtype != theirs.dtype or mine.device != theirs.device:
@@ -46,17 +46,17 @@ class SharedKeys:
         return True
 
     def modified(self) -> bool:
-        """Say whether other keys stand in their memory now."""
+        """Return whether the keys were modified in place."""
         return self._versions.modified() is not None
 
 
 @dataclass(frozen=True, eq=False)
 class FirstKeys:
-    """The first of shared keys, those of one call; see `LazyTensor`.
+    """The keys of one call, the first of shared keys; see `LazyTensor`.
 
     Attributes:
-        shared: the keys of this call, and maybe some that came later.
-        count: how many of them are those of the call.
+        shared: the keys of this call and of later ones.
+        count: the number of keys of the call.
     """
 
     shared: SharedKeys
@@ -83,9 +83,9 @@ class FirstKeys:
 
 
 def num_used_keys(source: Scores) -> int:
-    """Return how many keys there were when a call was made; there may have been room for more.
+    """Return the number of used keys of a call: a static cache may have more.
 
-    Only a call whose queries look back leaves room unused: others look at all keys.
+    Only causal calls can have unused keys; others attend to all keys.
     """
     _, _, queries, keys = source.shape
     if isinstance(source.query_positions, Tensor) or not looks_back(source.full_pattern):
@@ -94,7 +94,7 @@ def num_used_keys(source: Scores) -> int:
 
 
 def looks_back(pattern: Pattern) -> bool:
-    """Say whether no query may look at keys behind its place, so that later keys change nothing."""
+    """Return whether a pattern is causal, so that later keys change nothing."""
     if isinstance(pattern, Both):
         return looks_back(pattern.first) or looks_back(pattern.second)
     return isinstance(pattern, Causal) or (isinstance(pattern, Window) and pattern.after == 0)
@@ -102,18 +102,18 @@ def looks_back(pattern: Pattern) -> bool:
 
 @runtime_checkable
 class Keeping(Protocol):
-    """A pattern or bias that reads tensors of somebody else, and can be told to read others."""
+    """A pattern or bias that reads the model's tensors, which can be replaced by copies."""
 
     def keep(self, keep_tensor: Callable[[Tensor], Tensor]) -> None:
-        """Read what `keep_tensor` returns of a tensor, instead of it."""
+        """Replace each tensor by `keep_tensor(tensor)`."""
         ...
 
 
 def keep(tensor: Tensor, *, always_copy: bool, offload: str | None) -> Tensor:
     """Return a tensor that can be kept.
 
-    It is the same memory unless that would be unsafe or wasteful: memory that isn't told apart when
-    it is written over, or more memory than the tensor's own, such as that of a cache with room.
+    It shares memory unless that is unsafe (writes to it can't be detected) or wasteful (its storage
+    is larger than the tensor, as of a static cache).
     """
     tensor = tensor.detach()
     own = tensor.numel() * tensor.element_size()
@@ -124,7 +124,7 @@ def keep(tensor: Tensor, *, always_copy: bool, offload: str | None) -> Tensor:
 
 
 def keep_bias(bias: Bias | None, keep_tensor: Callable[[Tensor], Tensor]) -> Bias | None:
-    """Return a bias that can be kept: what is learned may be learned on.
+    """Return a bias that can be kept, with copies of learned tensors, which training changes.
 
     Args:
         bias: the bias.
@@ -137,7 +137,7 @@ def keep_bias(bias: Bias | None, keep_tensor: Callable[[Tensor], Tensor]) -> Bia
     if isinstance(bias, Keeping):
         bias.keep(keep_tensor)
     if isinstance(bias, nn.Module):
-        # Without the hooks by which somebody is told when it runs, and all that they lead to.
+        # Without hooks, which hold references to the watcher.
         hooks = [
             value
             for part in bias.modules()

@@ -1,4 +1,4 @@
-"""What `watch` returns: a block in which a model is watched."""
+"""The context manager that `watch` returns."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -8,18 +8,18 @@ from typing import Any, Generic, NoReturn, TypeVar
 Seen = TypeVar("Seen")
 
 _NOT_ENTERED = (
-    "nothing is watched yet: write `with regard.watch(model) as seen:`, call the model inside the "
-    "block, and look at `seen`"
+    "regard.watch is a context manager: write `with regard.watch(model) as seen:`, call the model "
+    "inside the block, and use `seen`"
 )
 
 
 class WatchContext(AbstractContextManager[Seen, bool | None], Generic[Seen]):
-    """A block in which a model is watched, for `with`; each time it is entered it sees anew.
+    """A context manager that watches a model; reusable, each time with a new `Seen`.
 
-    Whoever forgets the `with` and takes it for what was seen is told so.
+    Using it without `with` raises an error that explains it.
 
     Args:
-        watching: begins to watch.
+        watching: returns the context manager of one run.
     """
 
     def __init__(self, watching: Callable[[], AbstractContextManager[Seen, bool | None]]) -> None:

@@ -1,4 +1,4 @@
-"""FlexAttention: its calls caught, and its functions of a pair as patterns and biases."""
+"""Capture calls of FlexAttention; its mask_mod and score_mod as patterns and biases."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -9,11 +9,11 @@ from types import FunctionType
 from typing import Any
 
 import torch
-import torch._dynamo
 from jaxtyping import Bool, Float, Int, Int8
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
+from regard.internals import skip_compile
 from regard.patterns import Cover, Pattern
 from regard.patterns.cover import Span
 from regard.patterns.from_mask import FromMask
@@ -27,11 +27,11 @@ Modifier = Callable[..., Any]
 
 @dataclass(frozen=True, eq=False)
 class BlockPattern(Pattern):
-    """Who may look at whom by a BlockMask that is the same for all heads.
+    """The pattern of a BlockMask that is the same for all heads.
 
     Attributes:
         blocks: the mask.
-        first_query: where the query stands that the mask calls 0.
+        first_query: the position of query 0 of the mask.
     """
 
     blocks: BlockMask
@@ -73,7 +73,7 @@ class BlockPattern(Pattern):
         shape = torch.broadcast_shapes(batch.shape, query.shape, key.shape)
         row = query - self.first_query
         found = torch.as_tensor(self._rule(batch, head, row, key), device=key.device)
-        # A block that isn't listed is left out, and in a full one nobody asks.
+        # Unlisted blocks are masked; full blocks skip mask_mod.
         height, width = self.blocks.BLOCK_SIZE
         place = (batch, row // height, key // width)
         some, full = (x.mask.to(key.device)[place] for x in (self._some, self._full))
@@ -81,7 +81,7 @@ class BlockPattern(Pattern):
 
     def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
         height, width = self.blocks.BLOCK_SIZE
-        # Rows of a given mask are counted from the end.
+        # `from_mask` aligns the last query with the last key.
         behind = self._some.mask.shape[2] - self._some.mask.shape[1]
         rows = Span(*((x - self.first_query) // height + behind for x in query))
         columns = Span(*(x // width for x in key))
@@ -96,12 +96,12 @@ class BlockPattern(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class Modified:
-    """What a score_mod, and a mask_mod that has heads of its own, do to a score; see `Bias`.
+    """A bias from a score_mod, and from a mask_mod that differs between heads; see `Bias`.
 
     Attributes:
-        score: changes a score, or None.
-        mask: says of a pair whether it is allowed, or None.
-        first_query: where the query stands that they call 0.
+        score: the score_mod, or None.
+        mask: the mask_mod, or None.
+        first_query: the position of their query 0.
     """
 
     score: Traced | None
@@ -115,7 +115,7 @@ class Modified:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """What the two functions read."""
+        """The tensors that the two functions read."""
         return tuple(tensor for rule in self._rules for tensor in rule.tensors)
 
     @property
@@ -144,12 +144,12 @@ class Modified:
             adjusted = torch.where(self.mask(batch, head, query, key), adjusted, -torch.inf)
         shape = torch.broadcast_shapes(*(x.shape for x in (scores, batch, head, query, key)))
         if adjusted.shape != shape:
-            raise ValueError("score_mod or mask_mod can't be asked about many pairs at once")
+            raise ValueError("score_mod and mask_mod must work with vmap")
         return adjusted
 
 
 def meaning(blocks: BlockMask, first_query: int) -> tuple[Pattern | None, Modified | None]:
-    """Return what a BlockMask means, as a pattern or, if heads differ, as a bias."""
+    """Return a BlockMask as a pattern or, if heads differ, as a bias."""
     if blocks.shape[1] > 1:
         rule = Traced(blocks.mask_mod, blocks.kv_indices.device)
         return None, Modified(None, rule, first_query)
@@ -157,10 +157,10 @@ def meaning(blocks: BlockMask, first_query: int) -> tuple[Pattern | None, Modifi
 
 
 def _grid(counts: Tensor, indices: Tensor) -> Bool[Tensor, "batch row_blocks key_blocks"]:
-    """Return which blocks are listed, of masks that are the same for all heads."""
+    """Return the listed blocks of a mask that is the same for all heads."""
     listed = torch.arange(indices.shape[-1], device=indices.device) < counts[..., None]
     grid = torch.zeros_like(indices, dtype=torch.bool)
-    # What isn't listed is written first, and may be written over.
+    # Unlisted entries have False, which amax overwrites.
     grid.scatter_reduce_(-1, indices.long(), listed, "amax", include_self=True)
     return grid[:, 0].cpu()
 
@@ -175,9 +175,9 @@ def _read(
     scale: float | None = None,
     **others: Any,
 ) -> RawCall:
-    """Say in our words what flex_attention was given."""
+    """Convert the arguments of flex_attention to a `RawCall`."""
     first_query = key.shape[2] - query.shape[2]
-    # With a mask, keys may be the same for all sequences.
+    # With a mask, all sequences may share keys.
     key, value = (x.expand(len(query), -1, -1, -1) for x in (key, value))
     pattern, by_head = (None, None) if block_mask is None else meaning(block_mask, first_query)
     changed = None
@@ -203,23 +203,23 @@ original = FunctionType(
     flex_attention.__code__, flex_attention.__globals__, argdefs=flex_attention.__defaults__
 )
 original.__kwdefaults__ = flex_attention.__kwdefaults__
-"""The function with the code that it has when nobody watches."""
+"""flex_attention with its original code."""
 
 
 def _begin() -> Callable[[], None]:
-    """Give flex_attention other code, because it is called by the name that everybody imported.
+    """Replace the code of flex_attention, because users have imported the function itself.
 
-    It may be compiled. So the new code is passed over by torch.compile, what it calls is compiled
-    as it was before, and what looks on is not compiled.
+    It may be compiled: torch.compile skips the new code, still compiles the original that it calls,
+    and does not compile the listeners.
     """
     looked_on = inspect.unwrap(_looked_on)
-    torch._dynamo.decorators.skip(looked_on)
+    skip_compile(looked_on)
     flex_attention.__code__ = looked_on.__code__
     return partial(setattr, flex_attention, "__code__", original.__code__)
 
 
 def _looked_on(*args: Any, **options: Any) -> Any:
-    """Do what flex_attention does, and tell of it. It can see nothing but what it imports."""
+    """Call the original and notify listeners; runs with the globals of flex_attention."""
     from regard.watch import flex
 
     paused = flex.look_away()  # pyright: ignore[reportCallIssue]
@@ -232,19 +232,19 @@ def _looked_on(*args: Any, **options: Any) -> Any:
 
 @torch.compiler.disable
 def look_away() -> ExitStack:
-    """Let everybody look away; return what ends that."""
+    """Pause all listeners; return the stack that resumes them."""
     return _listeners.look_away()
 
 
 @torch.compiler.disable
 def look_back(paused: ExitStack) -> None:
-    """Let everybody look again."""
+    """Resume all listeners."""
     paused.close()
 
 
 @torch.compiler.disable
 def tell(output: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """Tell everybody of a call; return what the model gets."""
+    """Notify listeners of a call; return the output for the model."""
     read = partial(_read, output, *args, **options)
     altered = _listeners.tell("flex_attention", None, read)
     if altered is None:
@@ -252,10 +252,10 @@ def tell(output: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
     if not isinstance(output, tuple):
         return altered.returned
     if altered.output is not output[0]:
-        raise ValueError("flex_attention was asked for its log-sum-exp, which can't be altered")
+        raise ValueError("can't alter flex_attention with return_lse")
     return (altered.returned, *output[1:])
 
 
 _listeners = Listeners(_begin)
 subscribe = _listeners.subscribe
-"""Tell somebody of the calls of flex_attention in this thread."""
+"""Subscribe a listener to flex_attention in this thread."""

@@ -1,4 +1,4 @@
-"""The functions of torch that weights are made by, and what they may go through afterwards."""
+"""Functions of torch that make weights, and that may be applied to them."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def _functions(names: str) -> set[Any]:
-    """Return the functions of some names, as torch, its tensors and its layers have them."""
+    """Return the functions of these names in torch, torch.Tensor and torch.nn.functional."""
     found = (getattr(owner, name, None) for owner in (torch, Tensor, F) for name in names.split())
     return {function for function in found if function is not None}
 
@@ -38,11 +38,11 @@ IN_PLACE = _functions(
     "mul_ nan_to_num_ neg_ pow_ relu_ sub_ threshold_ tril_ triu_ __iadd__ __imul__ __isub__ "
     "__itruediv__ __setitem__"
 )
-# What they return is other memory, in which the axes can't be found again.
+# They return new memory, in which strides don't show the axes.
 GATHERS = _functions(
     "cat concat concatenate gather hstack index_select pad repeat repeat_interleave stack "
     "take_along_dim tile vstack"
 )
 
 FOLLOWED = SHAPES | COPIES | CHANGES | IN_PLACE | GATHERS | DROPOUT | SUMS
-"""The functions that weights may go through in between."""
+"""The functions that may be applied to weights."""

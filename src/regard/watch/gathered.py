@@ -1,4 +1,4 @@
-"""Calls of a tensor-parallel model, of all its processes together."""
+"""Gather the calls of a tensor-parallel model from all processes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ def gathered(calls: Calls, group: "distributed.ProcessGroup | None") -> list[Att
     if not (distributed.is_available() and distributed.is_initialized()):
         raise RuntimeError("gather() needs torch.distributed: call init_process_group first")
     problem = next((_kept(call) for call in calls if call.view is not None), "")
-    # Tensors stay where they are, and so do patterns, which all processes have.
+    # Without tensors, and without patterns, which all processes have.
     mine = [replace(call, view=None, gradient=None, pattern=None) for call in calls]
     everyone: list[Any] = [None] * distributed.get_world_size(group)
     distributed.all_gather_object(everyone, (problem, mine), group=group)
@@ -34,7 +34,7 @@ def gathered(calls: Calls, group: "distributed.ProcessGroup | None") -> list[Att
 
 
 def _kept(call: AttentionCall) -> str:
-    return f"{call} has its tensors, and gather() is of summaries: watch with keep=[Entropy(), …]"
+    return f"{call} has tensors, and gather() needs summaries: watch with keep=[Entropy(), …]"
 
 
 def _whole(call: AttentionCall, parts: Calls) -> AttentionCall:

@@ -1,4 +1,4 @@
-"""Gradients of the outputs of calls, taken down as backward passes bring them."""
+"""Collect the gradients of the outputs of calls in backward passes."""
 
 from collections.abc import Callable
 
@@ -10,10 +10,10 @@ from regard.calls.output_gradient import OutputGradient
 
 
 def let_flow(original: Tensor) -> None:
-    """Make a tensor that needs no gradient need one, as it does where all parameters are frozen.
+    """Make a tensor require a gradient, as needed if all parameters are frozen.
 
-    Adding −0 leaves every number as it is, bit by bit. A leaf, which `requires_grad_` would make of
-    it, may not be modified in place, and some models do that.
+    Adding −0 keeps every bit. `requires_grad_` would make it a leaf, which must not be modified in
+    place, and some models do that.
     """
     if original.requires_grad:
         return
@@ -28,17 +28,17 @@ def follow(
     original: Tensor,
     offload: str | None,
 ) -> None:
-    """Add the gradients of what a kernel has returned to those of a call.
+    """Add the gradients of a kernel's output to those of a call.
 
     Args:
-        gradient: those of the call.
+        gradient: the gradients of the call.
         output: the output of the call.
-        original: the tensor of which it is a view, which the model gets.
-        offload: the device to which gradients are moved, if to another.
+        original: the kernel's result, of which the output is a view.
+        offload: the device for gradients, if another.
     """
     laid_out = laid_out_as(output, original)
     if laid_out is None:
-        gradient.problem = "its output is computed in a way that gradients can't be read from"
+        gradient.problem = "its output is not a view of the kernel's result"
         return
 
     def add(grad: Tensor) -> None:
@@ -52,14 +52,14 @@ def follow(
 def laid_out_as(
     view: Float[Tensor, "batch heads queries value_dim"], original: Tensor
 ) -> Callable[[Tensor], Float[Tensor, "batch heads queries value_dim"]] | None:
-    """Return a function that lays a copy of a tensor like `original` out as `view` is of it.
+    """Return a function that views a tensor like `original` as `view` views it.
 
     Args:
         view: the output of a call.
         original: the tensor of which it is a view.
 
     Returns:
-        The function, which holds neither; None if one is no view of the other.
+        The function, which references neither; None if `view` is not a view of `original`.
     """
     memory = [x.untyped_storage().data_ptr() for x in (view, original)]
     if memory[0] != memory[1] or view.numel() != original.numel() or _overlaps(original):
@@ -76,7 +76,7 @@ def laid_out_as(
 
 
 def _overlaps(tensor: Tensor) -> bool:
-    """Say whether two places of a tensor may be the same memory."""
+    """Return whether two elements of a tensor may share memory."""
     reach = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1:

@@ -1,4 +1,4 @@
-"""Which heads of a layer this process has, where tensor parallelism gives each process some."""
+"""The heads of a layer in this process, under tensor parallelism."""
 
 import sys
 from typing import Any, NamedTuple, TypeGuard
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeGuard
 from torch import nn
 
 _QUERY = ("q_proj", "q_b_proj", "query", "query_proj", "q", "q_lin", "wq", "to_q")
-"""As which attention modules keep the projection to queries."""
+"""Names of the query projection in attention modules."""
 
 
 class HeadShard(NamedTuple):
@@ -22,18 +22,18 @@ class HeadShard(NamedTuple):
 
 
 def head_shard(module: nn.Module, heads: int, head_dim: int | None) -> HeadShard:
-    """Say which heads of a layer this process has computed.
+    """Return the heads of a layer in this process.
 
     Args:
-        module: the module that has called attention.
+        module: the module of the call.
         heads: number of heads of the call.
         head_dim: features of a head's query, if known.
 
     Raises:
-        ValueError: the layer is sharded over processes, and its heads can't be told.
+        ValueError: the layer is sharded over processes, and its heads are unknown.
     """
     sharded = any(_is_sharded(parameter) for parameter in module.parameters())
-    # The projections of each head are alike, so that the rows of a shard say which heads it has.
+    # All heads have equally many rows, so the rows of a shard determine its heads.
     total = getattr(getattr(module, "config", None), "num_attention_heads", None)
     if not sharded or heads == total:
         return HeadShard(0, heads)
@@ -60,7 +60,7 @@ _SHARDED = "its heads are sharded over processes, and which they are can't be to
 
 
 def _rows_before(weight: Any) -> int:
-    """Return how many rows of a weight the processes before this one have.
+    """Return the number of rows of a weight in the processes before this one.
 
     Raises:
         ValueError: it is not sharded by rows, over one axis of processes.
@@ -77,8 +77,8 @@ def _rows_before(weight: Any) -> int:
 
 
 def _is_sharded(parameter: Any) -> TypeGuard[Any]:
-    """Say whether a parameter is a DTensor of which this process has a part."""
-    # Without that module there are no DTensors, and to import it takes long.
+    """Return whether a parameter is a sharded DTensor."""
+    # Without that module there are no DTensors, and importing it is slow.
     tensors = sys.modules.get("torch.distributed.tensor")
     if tensors is None or not isinstance(parameter, tensors.DTensor):
         return False

@@ -1,4 +1,4 @@
-"""What transformers calls attention: caught with all that models tell it, whichever kernel runs."""
+"""Capture calls of transformers' attention interface, with any kernel."""
 
 import sys
 from collections.abc import Callable, Generator
@@ -22,7 +22,7 @@ from regard.watch.raw_call import CallListener, RawCall
 
 @contextmanager
 def subscribe(catcher: CallListener) -> Generator[None]:
-    """Tell somebody of the calls of transformers' attention in this thread, if it is in use."""
+    """Subscribe a listener to transformers' attention in this thread, if it is imported."""
     if "transformers.modeling_utils" not in sys.modules:
         yield
         return
@@ -31,7 +31,7 @@ def subscribe(catcher: CallListener) -> Generator[None]:
 
 
 def _begin() -> Callable[[], None]:
-    """Look on whenever a model asks which attention it is to use, which is before each use."""
+    """Wrap `get_interface`, which models call before each use of attention."""
     interface: Any = sys.modules["transformers.modeling_utils"].AttentionInterface
     original = interface.get_interface
 
@@ -86,11 +86,11 @@ def _read(
     position_bias: Tensor | None = None,
     **others: Any,
 ) -> RawCall:
-    """Say in our words what a module of transformers has asked for; see `regard.hf.attention`."""
+    """Convert the arguments of a transformers module to a `RawCall`; see `regard.hf.attention`."""
     if others.get("cache") is not None:
-        raise ValueError("a paged cache can't be looked into")
+        raise ValueError("paged caches are not supported")
     looks_back = bool(is_causal if is_causal is not None else getattr(module, "is_causal", True))
-    # sdpa has none: where transformers does not refuse the two together, it leaves the softcap out.
+    # sdpa ignores the softcap, unless transformers refuses the two together.
     bias = None if softcap is None or kernel == "sdpa" else capped(softcap)
     pattern, first_query = _order(kernel, mask, query, key, looks_back, sliding_window)
     if mask is not None and not isinstance(mask, Tensor):
@@ -103,7 +103,7 @@ def _read(
     if kernel == NAME:
         pattern = narrowed(pattern, getattr(module, LAYER_PATTERN, None))
     if mask is not None and mask.dim() == 2 and not isinstance(mask, PatternMask):
-        # As flash attention has it: which keys are there at all.
+        # As for flash attention: which keys are not padding.
         mask = mask[:, None, None, :].bool()
     return RawCall(
         kernel=kernel,
@@ -132,9 +132,9 @@ def _order(
     looks_back: bool,
     sliding_window: int | None,
 ) -> tuple[Pattern | None, int | None]:
-    """Return what a kernel knows of order without being told by a mask."""
+    """Return the pattern that a kernel applies without a mask."""
     if kernel.startswith("flash"):
-        # As many on either side of oneself as there are before oneself where one looks back only.
+        # The window extends to both sides if attention is not causal.
         near = None
         if sliding_window is not None:
             reach = sliding_window - 1

@@ -1,4 +1,4 @@
-"""Who in which thread is to be told of calls, where telling takes a change for all threads."""
+"""Listeners per thread, for capture by a process-wide patch."""
 
 import threading
 from collections.abc import Callable, Generator
@@ -11,11 +11,11 @@ from regard.watch.raw_call import CallListener, RawCall
 
 
 class Listeners:
-    """Those who are told of calls, each of the calls of its own thread.
+    """Listeners to calls, each for its own thread.
 
     Args:
-        begin: makes the change when the first one comes, and returns what takes it back when the
-            last one goes.
+        begin: applies the patch for the first listener, and returns the function that removes it
+            after the last.
     """
 
     def __init__(self, begin: Callable[[], Callable[[], None]]) -> None:
@@ -26,7 +26,7 @@ class Listeners:
 
     @contextmanager
     def subscribe(self, catcher: CallListener) -> Generator[None]:
-        """Tell somebody of the calls of this thread."""
+        """Subscribe a listener to the calls of this thread."""
         entry = (threading.get_ident(), catcher)
         with self._lock:
             if not self._all:
@@ -43,17 +43,16 @@ class Listeners:
                     self._end = None
 
     def here(self) -> list[CallListener]:
-        """Return who is told of the calls of this thread, by rank, the latest last."""
+        """Return the listeners of this thread, by rank, the latest last."""
         thread = threading.get_ident()
         return [catcher for one, catcher in self._all if one == thread]
 
     def tell(
         self, kernel: str, module: nn.Module | None, read: Callable[[], RawCall]
     ) -> RawCall | None:
-        """Tell everybody in this thread of a call; see `CallListener.catch`.
+        """Notify the listeners of this thread; return the altered call, or None.
 
-        Returns:
-            The call as somebody has altered it; None if nobody has.
+        See `CallListener.catch`.
         """
         altered: RawCall | None = None
         for catcher in self.here():
@@ -63,7 +62,7 @@ class Listeners:
         return altered
 
     def look_away(self) -> ExitStack:
-        """Let everybody in this thread look away; return what ends that."""
+        """Pause the listeners of this thread; return the stack that resumes them."""
         with ExitStack() as paused:
             for catcher in reversed(self.here()):
                 paused.enter_context(catcher.paused())

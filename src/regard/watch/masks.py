@@ -1,4 +1,4 @@
-"""What masks mean: a pattern wherever there is one, and numbers for each pair only where not."""
+"""Convert masks to patterns, or to biases if no pattern fits."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from regard.positions import Bias, from_tensor
 from regard.watch.spans import Spans
 
 _FORBIDS = -1e4
-"""A number that forbids a pair where it is added to its score, as any below it does."""
+"""Added scores at or below this mask a pair."""
 
 _LATEST = 4
-"""So many masks are remembered: layers of a model have one, two or three kinds."""
+"""Number of cached masks: layers of a model have up to three kinds."""
 
 
 @dataclass(frozen=True, eq=False)
 class Meaning:
-    """Who may look at whom, what is added to scores, and where the first query stands."""
+    """The pattern and bias of a mask, and the position of the first query."""
 
     pattern: Pattern
     bias: Bias | None
@@ -39,14 +39,14 @@ class Sizes:
 
     @property
     def behind(self) -> int:
-        """Where the first query stands if the last one stands at the last key."""
+        """The position of the first query if the last one is at the last key."""
         return self.keys - self.queries
 
 
 class Masks:
-    """Reads masks, and remembers the latest, which all layers of a model share.
+    """Converts masks, and caches the latest, which all layers of a model share.
 
-    What no pattern describes is kept once, however often an equal mask is made.
+    Equal masks without a pattern are kept once.
     """
 
     def __init__(self) -> None:
@@ -54,13 +54,13 @@ class Masks:
         self._kept: deque[tuple[Tensor, Meaning]] = deque(maxlen=_LATEST)
 
     def read(self, mask: Tensor | None, sizes: Sizes, *, cross: bool) -> Meaning:
-        """Say what a mask means.
+        """Convert a mask.
 
         Args:
-            mask: boolean, where True means may look, or numbers to add to the scores. Its shape can
-                be broadcast to [batch, heads, queries, keys]; further keys are left out.
-            sizes: those of the call.
-            cross: whether the keys are those of another sequence.
+            mask: boolean, where True means may attend, or added to the scores. Its shape
+                broadcasts to [batch, heads, queries, keys]; further keys are ignored.
+            sizes: the sizes of the call.
+            cross: whether it is cross-attention.
         """
         if mask is None or 0 in (sizes.batch, sizes.queries, sizes.keys):
             return Meaning(everyone(), None, sizes.behind)
@@ -77,7 +77,7 @@ class Masks:
         return meaning
 
     def forget(self) -> None:
-        """Let the masks go that were kept in order to know them again."""
+        """Clear the cache."""
         self._latest.clear()
 
     def _understood(self, mask: Tensor, sizes: Sizes, *, cross: bool) -> Meaning:
@@ -94,19 +94,19 @@ class Masks:
                     return Meaning(placed.pattern, None, placed.first_query)
             return self._once(allowed, sizes)
         if mask.dtype == torch.bool:
-            # A pattern is the same for all heads, so this one is numbers.
+            # Patterns are the same for all heads, so this becomes a bias.
             mask = torch.zeros_like(mask, dtype=torch.float32).masked_fill(~mask, -torch.inf)
         return self._once(mask, sizes)
 
     def _once(self, mask: Tensor, sizes: Sizes) -> Meaning:
-        """Return the meaning of a mask that is kept, the same for all that are equal."""
+        """Return the meaning of a kept mask, one for all equal ones."""
         shape = (*mask.shape[:-2], sizes.queries, sizes.keys)
         for kept, meaning in self._kept:
             same = (kept.dtype, kept.device, kept.shape) == (mask.dtype, mask.device, shape)
             if same and torch.equal(kept, mask.expand(shape)):
                 return meaning
         with torch.inference_mode(False):
-            # The model may write over its own.
+            # A copy: the model may overwrite its mask.
             mask = mask.clone().expand(shape)
         if mask.dtype == torch.bool:
             meaning = Meaning(from_mask(mask if len(mask) > 1 else mask[0]), None, sizes.behind)
@@ -118,16 +118,16 @@ class Masks:
 
 
 class _Read:
-    """A mask that was read, and what it means."""
+    """A mask and its meaning."""
 
     def __init__(self, mask: Tensor, sizes: Sizes, cross: bool, meaning: Meaning) -> None:
         self.sizes, self.cross, self.meaning = sizes, cross, meaning
-        # PyTorch counts no writes to a tensor of inference mode: there, content decides.
+        # Inference tensors have no version counter: compare their content.
         self._mask = mask.clone() if mask.is_inference() else mask
         self._version = None if mask.is_inference() else mask._version
 
     def is_equal(self, mask: Tensor) -> bool:
-        """Say whether a mask is the one that was read, as it was then."""
+        """Return whether a mask is the same, unmodified."""
         mine = self._mask
         if (mine.shape, mine.dtype, mine.device) != (mask.shape, mask.dtype, mask.device):
             return False
@@ -138,7 +138,7 @@ class _Read:
 
 
 def _without_copies(mask: Tensor) -> Tensor:
-    """Return a mask with one place along each axis along which it was spread out."""
+    """Return a mask with size 1 along expanded axes."""
     for axis, step in enumerate(mask.stride()):
         if step == 0 and mask.shape[axis] > 1:
             mask = mask.narrow(axis, 0, 1)
@@ -146,7 +146,7 @@ def _without_copies(mask: Tensor) -> Tensor:
 
 
 def _allowed(mask: Tensor) -> Bool[Tensor, "batch heads queries keys"] | None:
-    """Return which pairs a mask allows, or None if it does more than that."""
+    """Return the pairs that a mask allows, or None if it also changes scores."""
     if mask.dtype == torch.bool:
         return mask
     allowed, forbidden = mask == 0, mask <= _FORBIDS

@@ -1,4 +1,4 @@
-"""The functions of torch that are watched, whoever calls them."""
+"""The function mode that captures functions of torch."""
 
 import inspect
 import sys
@@ -14,18 +14,18 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from regard.attention import attend, attend_with_lse
+from regard.internals import entered_below, modes
 from regard.patterns import Pattern, causal
 from regard.positions import Bias
 from regard.watch import altered
 from regard.watch.functions import FOLLOWED
-from regard.watch.internals import entered_below, modes
 from regard.watch.product import NarrowedScores, Product
 from regard.watch.raw_call import CallListener, Rank, RawCall
 from regard.watch.softmax_tracker import WATCHED, SoftmaxTracker
 
 
 def _unasked(function: Any) -> Any:
-    """Return a function of torch that does not ask whether somebody wants to be called instead."""
+    """Return a copy of a function of torch without its `has_torch_function` dispatch."""
 
     def has_torch_function(tensors: object) -> bool:
         return False
@@ -37,23 +37,22 @@ def _unasked(function: Any) -> Any:
     return made
 
 
-# These are functions of torch themselves, and what they call would not be seen. So the same code is
-# run without that question.
+# Function modes don't see calls inside a dispatched function, so run its code without dispatch.
 _multi_head_attention_forward = _unasked(F.multi_head_attention_forward)
 _BACKWARD = {
     one: _unasked(one) for one in (Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 }
-"""A model that saves memory computes its calls again in the backward pass."""
+"""A checkpointed model recomputes its calls in the backward pass."""
 
 
 _SIGNATURE = inspect.signature(F.multi_head_attention_forward)
 
 
 class Mode(TorchFunctionMode):
-    """Sees every call of a function of torch in its thread, and stops at those of attention.
+    """Captures the calls of attention among all functions of torch in its thread.
 
     Args:
-        catcher: who is told.
+        catcher: the listener.
     """
 
     def __init__(self, catcher: CallListener) -> None:
@@ -82,22 +81,22 @@ class Mode(TorchFunctionMode):
             if self._tracker.pending and func in FOLLOWED:
                 return self._tracker.run(func, args, options)
             return func(*args, **options)
-        # torch.compile follows this line into the function, and leaves the others out.
+        # torch.compile traces only this branch.
         if torch.compiler.is_compiling() or not self._catcher.is_active:
             return func(*args, **options)
         return self._watched[func](func, args, options)
 
     def entered(self) -> AbstractContextManager[None]:
-        """Return a context in which it sees calls, before those who may have altered them."""
+        """Return a context in which it is on the stack, below listeners of higher rank."""
         rank = self._catcher.rank
         return entered_below(self, lambda one: isinstance(one, Mode) and one._catcher.rank > rank)
 
     def end(self, *, all_of_them: bool) -> None:
-        """Tell of softmaxes that were not followed; see `SoftmaxTracker.end`."""
+        """Report softmaxes that were not followed; see `SoftmaxTracker.end`."""
         self._tracker.end(all_of_them=all_of_them)
 
     def forget(self) -> None:
-        """Let go what was remembered of the latest call."""
+        """Drop references to the latest call."""
         self._tracker.forget()
 
     def _scaled_dot_product_attention(
@@ -130,7 +129,7 @@ class Mode(TorchFunctionMode):
         self, func: Any, args: Sequence[Any], options: Mapping[str, Any]
     ) -> Any:
         given = _SIGNATURE.bind(*args, **options).arguments
-        # The others who watch don't see this call, only what is in it.
+        # Other watchers see only the calls inside.
         watching = [self, *(mode for mode in modes() if isinstance(mode, Mode))]
         before = [mode._num_heads for mode in watching]
         for mode in watching:
@@ -151,7 +150,7 @@ class Mode(TorchFunctionMode):
 
 
 def _memory(tensor: Tensor) -> tuple[object, ...]:
-    """Return what tells tensors apart, for which PyTorch makes new names on the way."""
+    """Return a key of a tensor's memory: PyTorch makes new Python objects for the same tensor."""
     return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
@@ -167,15 +166,15 @@ def _sdpa(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> RawCall:
-    """Say in our words what scaled_dot_product_attention was given."""
+    """Convert the arguments of scaled_dot_product_attention to a `RawCall`."""
     if query.is_nested:
-        raise ValueError("nested tensors can't be looked into")
+        raise ValueError("nested tensors are not supported")
     leading, original = output.shape[:-3], output
     if attn_mask is not None and attn_mask.dim() > 3 and len(leading) > 1:
         attn_mask = attn_mask.expand(*leading, *attn_mask.shape[-3:]).flatten(end_dim=-4)
     query, key, value, output = (_with_four_axes(x, leading) for x in (query, key, value, output))
     if attn_mask is not None and attn_mask.dim() == 3 and len(leading) == 0:
-        # The axis before the queries is what was the batch.
+        # The axis before the queries is the batch.
         attn_mask = attn_mask[:, None]
     return RawCall(
         kernel="sdpa",
@@ -193,7 +192,7 @@ def _sdpa(
 
 
 def _with_four_axes(tensor: Tensor, leading: Sequence[int]) -> Tensor:
-    """Return a tensor as [batch, heads, sequence, dim]; what has three axes has one head."""
+    """Return a tensor as [batch, heads, sequence, dim]; one with three axes has one head."""
     if tensor.dim() <= 3:
         return tensor[None, None] if tensor.dim() == 2 else tensor[:, None]
     return tensor.expand(*leading, *tensor.shape[-3:]).flatten(end_dim=-4)
@@ -214,13 +213,13 @@ def _attended(
     backend: str,
     group: object = None,
 ) -> RawCall:
-    """Say what `attend` was given.
+    """Convert the arguments of `attend` to a `RawCall`.
 
     Raises:
         ValueError: other processes have a part of its keys.
     """
     if group is not None:
-        raise ValueError("its sequence is sharded over processes, and its keys are elsewhere")
+        raise ValueError("the sequence is sharded over processes, its keys are not all here")
     numbers = isinstance(bias, Tensor)
     return RawCall(
         kernel="attend",

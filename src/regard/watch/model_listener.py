@@ -1,4 +1,4 @@
-"""Being told of the attention of a model: what all have in common who are."""
+"""The base class of listeners to the attention of a model."""
 
 import sys
 from abc import ABC, abstractmethod
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.hf.use import CROSS
+from regard.internals import modes
 from regard.watch import interface
-from regard.watch.internals import modes
 from regard.watch.mode import Mode
 from regard.watch.module_stack import Frame, ModuleStack
 from regard.watch.product import NarrowedScores, Product
@@ -20,10 +20,10 @@ from regard.watch.raw_call import Rank, RawCall
 
 
 class ModelListener(ABC):
-    """Is told of the attention of a model in the thread in which it is made; see `CallListener`.
+    """Listens to the attention of a model in the current thread; see `CallListener`.
 
     Args:
-        model: the model. It has hooks for as long as this is entered.
+        model: the model. It has hooks inside the context.
     """
 
     rank: Rank
@@ -39,7 +39,7 @@ class ModelListener(ABC):
     def __enter__(self) -> Self:
         with ExitStack() as entering:
             if self._compiled:
-                # Compiled code has no functions left that could be seen.
+                # Compiled code calls no functions that a mode could see.
                 entering.enter_context(torch.compiler.set_stance("force_eager"))
             entering.enter_context(self._places)
             entering.enter_context(interface.subscribe(self))
@@ -62,19 +62,19 @@ class ModelListener(ABC):
 
     @property
     def is_active(self) -> bool:
-        """Whether it is told of calls now."""
+        """Whether it receives calls now."""
         return not self._num_pauses and self._places.current is not None
 
     @property
     def running(self) -> Sequence[Frame]:
-        """The modules that are running, the innermost last."""
+        """The running modules, the innermost last."""
         return self._places.running
 
     @contextmanager
     def paused(self) -> Generator[None]:
-        """Look away while something runs that is caught as a whole."""
+        """Pause inside a call that is captured as a whole."""
         self._num_pauses += 1
-        # Without the mode, nothing is slower, and what was compiled without it fits.
+        # Take the mode off: that is faster, and keeps compiled code valid.
         on_top = modes()[-1:] == [self._mode]
         if on_top:
             self._mode.__exit__(None, None, None)
@@ -89,22 +89,22 @@ class ModelListener(ABC):
     def catch(
         self, kernel: str, module: nn.Module | None, read: Callable[[], RawCall]
     ) -> RawCall | None:
-        """Take a call down, or alter it; see `CallListener.catch`."""
+        """Record or alter a call; see `CallListener.catch`."""
 
     def narrow(self, scores: Tensor, key_axis: int, num_heads: int | None) -> NarrowedScores | None:
-        """Forbid pairs before a softmax; see `CallListener.narrow`. None are, unless overridden."""
+        """Mask pairs before a softmax; see `CallListener.narrow`. None by default."""
         return None
 
     @abstractmethod
     def catch_product(self, product: Product, num_heads: int | None) -> Tensor | None:
-        """Take down weights that were multiplied; see `CallListener.catch_product`."""
+        """Record a product of weights and values; see `CallListener.catch_product`."""
 
     @abstractmethod
     def catch_lost(self, frame: Frame, reason: str) -> None:
-        """Take down that there may be attention that can't be looked into."""
+        """Record attention that could not be captured."""
 
     def is_cross(self, name: str, module: nn.Module) -> bool | None:
-        """Say whether a module looks at another sequence; None if that isn't known."""
+        """Return whether a module is cross-attention; None if unknown."""
         if self.cross is None and (
             any(part in name.lower() for part in CROSS)
             or getattr(module, "is_cross_attention", False) is True
@@ -113,7 +113,7 @@ class ModelListener(ABC):
         return self.cross
 
     def _ended(self, frame: Frame) -> None:
-        """Tell of what was not followed in a module that has ended."""
+        """Report softmaxes that were not followed in a finished module."""
         if not self._num_pauses:
             self._mode.end(all_of_them=not self.running)
 

@@ -1,4 +1,4 @@
-"""Where in a model a call is made."""
+"""The stack of running modules."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 @dataclass(eq=False)
 class Frame:
-    """A module that is running.
+    """A running module.
 
     Attributes:
         module: the module.
-        arguments: what it was given.
-        options: what it was given by name.
+        arguments: its positional arguments.
+        options: its keyword arguments.
         scored: whether two activations were multiplied in it since its latest softmax.
-        calls: the numbers of calls of which it has written the weights out.
-        problem: why these are not all of its attention, if they are not.
+        calls: the numbers of its calls with explicit weights.
+        problem: why these are not all of its attention, if so.
     """
 
     module: nn.Module
@@ -31,7 +31,7 @@ class Frame:
 
     @property
     def given(self) -> list[Tensor]:
-        """The tensors that the module was given."""
+        """The tensors among the arguments."""
         flat: list[Any] = []
         for one in (*self.arguments, *self.options.values()):
             flat += one if isinstance(one, list | tuple) else [one]
@@ -39,14 +39,14 @@ class Frame:
 
 
 class ModuleStack(AbstractContextManager["ModuleStack"]):
-    """Knows which module of a model is running in the thread that watches.
+    """The stack of running modules of a model, in the current thread.
 
     Args:
-        model: the model. It has hooks for as long as this is entered.
-        ended: is called when a module has ended, with what was running.
+        model: the model. It has hooks inside the context.
+        ended: called with the frame of each finished module.
 
     Attributes:
-        num_runs: how often the model has begun to run.
+        num_runs: number of calls of the model.
     """
 
     def __init__(self, model: nn.Module, ended: Callable[[Frame], None]) -> None:
@@ -75,16 +75,16 @@ class ModuleStack(AbstractContextManager["ModuleStack"]):
 
     @property
     def running(self) -> Sequence[Frame]:
-        """The modules that are running, the innermost last."""
+        """The running modules, the innermost last."""
         return self._running
 
     @property
     def current(self) -> nn.Module | None:
-        """The innermost module that is running; None if none is."""
+        """The innermost running module, or None."""
         return self._running[-1].module if self._running else None
 
     def name(self, module: nn.Module) -> str | None:
-        """Return the path of a module, or None if it isn't the model's."""
+        """Return the path of a module, or None if it is not in the model."""
         return self._names.get(module)
 
     def _begin(self, module: nn.Module, arguments: Any, options: Any) -> None:
@@ -95,7 +95,7 @@ class ModuleStack(AbstractContextManager["ModuleStack"]):
     def _end(self, module: nn.Module, arguments: Any, output: Any) -> None:
         if threading.get_ident() != self._thread:
             return
-        # What an exception has left behind goes too.
+        # Also pop frames that an exception left behind.
         while self._running:
             frame = self._running.pop()
             self._ended(frame)
@@ -104,12 +104,12 @@ class ModuleStack(AbstractContextManager["ModuleStack"]):
 
 
 def named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the path of each module and the module; a compiled model's without the wrapper."""
+    """Yield the path of each module and the module, without the wrapper of a compiled model."""
     return getattr(model, "_orig_mod", model).named_modules()
 
 
 def _is_part(module: nn.Module) -> bool:
-    """Say whether a module is one of torch's that has nothing inside, such as a linear layer."""
+    """Return whether a module is one of torch's without children, such as a linear layer."""
     return type(module).__module__.startswith("torch.nn.") and not any(
         True for _ in module.children()
     )

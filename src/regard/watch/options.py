@@ -1,4 +1,4 @@
-"""What to do with the calls that are seen."""
+"""Options of a watcher."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from regard.matrix.reduction import AnyReduction
 
 @dataclass(frozen=True)
 class Options:
-    """What to do with calls.
+    """Options of a watcher.
 
     Attributes:
-        wanted: says of a module's path and of the module whether its calls are taken down.
-        reductions: what to compute of each call; then no tensors are kept.
-        copy: whether to copy what is kept.
+        wanted: returns whether to watch a module, from its path and itself.
+        reductions: the reductions of each call; if any, no tensors are kept.
+        copy: whether to copy tensors.
         check: whether to compare rows with the kernel's output.
-        offload: the device to which what is kept is moved, if to another.
+        offload: the device for kept tensors, if another.
         values: whether to keep values too.
-        effects: whether to take the gradients of outputs down.
+        effects: whether to collect the gradients of outputs.
     """
 
     wanted: Callable[[str, nn.Module], bool]

@@ -1,4 +1,4 @@
-"""Products of weights and values, whichever function computes them."""
+"""Products of weights and values, by any function."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,17 +28,17 @@ PRODUCTS = _MATMUL | _TURNED | _ADDS | {torch.einsum, F.linear}
 _NAMES = ("input", "self", "other", "mat1", "mat2", "batch1", "batch2", "tensor", "weight")
 
 _APART = 1 << 24
-"""More keys than any softmax has."""
+"""An upper bound on the keys of a softmax."""
 
 
 @dataclass(frozen=True, eq=False)
 class NarrowedScores:
-    """Scores of which some were forbidden before a softmax was taken of them.
+    """Scores that were masked before their softmax.
 
     Attributes:
-        scores: the scores, −inf where a pair was forbidden; any number in the rows of `empty`.
-        empty: the rows in which nothing is left, whose weights are to be 0.
-        shape: as which they were read: batch, heads, queries, keys.
+        scores: the scores, −inf for masked pairs; arbitrary in the rows of `empty`.
+        empty: the rows without pairs, whose weights must be 0.
+        shape: their batch, heads, queries and keys.
     """
 
     scores: Tensor
@@ -48,18 +48,17 @@ class NarrowedScores:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """Weights that were multiplied with values.
+    """A product of weights and values.
 
     Attributes:
-        weights: [..., queries, keys].
-        value: [..., keys, dim], to be broadcast over the first axes.
-        output: [..., queries, dim].
-        dropped: whether dropout was applied to the weights before they were multiplied.
-        softmax_shape: the shape that the weights had when they were made, if it is known.
-        result: what the function returned that multiplied them; `output` has its numbers.
-        read: reads another result of the same function, so that its numbers can be found again.
-        narrowed: what was made of the scores of each softmax before it was taken; None for one that
-            was left as it was.
+        weights: the weights.
+        value: the values, which broadcast over the first axes.
+        output: the product.
+        dropped: whether dropout was applied to the weights.
+        softmax_shape: the shape of the softmax, if known.
+        result: the result of the function; `output` has its numbers.
+        read: reads another result of the same function.
+        narrowed: the masked scores of each softmax; None for unmasked ones.
         again: whether the same weights were multiplied before.
     """
 
@@ -74,10 +73,9 @@ class Product:
     again: bool = False
 
     def is_of_shares(self) -> bool:
-        """Say whether each row of the weights is of shares of 1, or zeros, and not all are whole.
+        """Return whether each row of the weights sums to 1 or is 0, and some weight is fractional.
 
-        Decays of state-space layers are exponentials too: 1 for a step itself, and next to nothing
-        for those long ago.
+        Decays of state-space layers are exponentials too: 1 for the same step, near 0 for old ones.
         """
         rounding = 2 * self.weights.shape[-1] * torch.finfo(self.weights.dtype).eps
         sums = self.weights.float().sum(dim=-1)
@@ -87,7 +85,7 @@ class Product:
 
 
 def operands(function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> list[Tensor]:
-    """Return the tensors that a function multiplies, in the order of its formula."""
+    """Return the operands of a product, in the order of its formula."""
     given = [*arguments, *(options[name] for name in _NAMES if name in options)]
     if function is torch.einsum:
         given = [one for x in given[1:] for one in (x if isinstance(x, list | tuple) else [x])]
@@ -108,16 +106,16 @@ def read_product(
     clean: Tensor | None,
     probe: Tensor | None,
 ) -> Product | None:
-    """Say what a function has multiplied with weights.
+    """Read the product of weights and values from a call of a function.
 
     Args:
         function: one of `PRODUCTS`.
-        arguments: what it was given.
-        options: what it was given by name.
-        result: what it returned.
-        weights: those of its operands that are weights.
+        arguments: its positional arguments.
+        options: its keyword arguments.
+        result: its result.
+        weights: the operands that are weights.
         clean: the weights without dropout, if there was any.
-        probe: tells which axis the keys are on, if that is known; see `probe_of`.
+        probe: marks the key axis, if known; see `probe_of`.
 
     Returns:
         The product; None if it does not sum over the keys, or is of another kind.
@@ -140,7 +138,7 @@ def read_product(
         if options.get("alpha", 1) not in (0, 1):
             result = result / options["alpha"]
     if function is F.linear:
-        # Its second operand lies the other way round, and something may be added.
+        # Its second operand is transposed, and there may be a bias.
         bias = options.get("bias", arguments[2] if len(arguments) > 2 else None)
         result = result if bias is None else result - bias
         value, mine, probe = (
@@ -165,7 +163,7 @@ def _matmul(
     if not _is_key_axis(probe, keys):
         return None
     if value.dim() == 1:
-        # One number for each key.
+        # One value per key.
         value = value[None] if second else value[:, None]
         result = result[..., None, :] if second else result[..., None]
     if second:
@@ -240,14 +238,14 @@ def read_sum(
     options: Mapping[str, Any],
     result: Tensor,
 ) -> Product | None:
-    """Read weights times values, multiplied number by number, and summed over the keys.
+    """Read an elementwise product of weights and values that was summed over the keys.
 
     Args:
         weights: [..., keys, 1].
-        value: what they were multiplied with, to be broadcast to [..., keys, dim].
+        value: the values, which broadcast to [..., keys, dim].
         product: the product, [..., keys, dim].
-        arguments: what the sum was given.
-        options: what it was given by name.
+        arguments: the positional arguments of the sum.
+        options: its keyword arguments.
         result: the sum, [..., dim].
     """
     axis = options.get("dim", arguments[1] if len(arguments) > 1 else None)
@@ -259,21 +257,21 @@ def read_sum(
     output = result.squeeze(-2) if keepdim else result
     value = value[(None,) * (product.dim() - value.dim())]
     if product.dim() > 2 and value.shape[-3] == 1 < product.shape[-3]:
-        # All rows are of the same values: these are queries.
+        # All rows share values, so they are queries.
         return Product(rows, value.squeeze(-3), output, dropped=False)
     return Product(rows[..., None, :], value, output[..., None, :], dropped=False)
 
 
 def _is_key_axis(probe: Tensor | None, axis: int) -> bool:
-    """Say whether an axis is that of the keys, as far as that is known."""
+    """Return whether an axis may be that of the keys."""
     return probe is None or probe.shape[axis] == 1 or probe.stride(axis) % _APART != 0
 
 
 def probe_of(shape: Sequence[int], key_axis: int) -> Tensor:
-    """Return a probe: a tensor without memory whose strides tell which axis the keys are on.
+    """Return a probe: a tensor without memory whose strides mark the key axis.
 
-    Those of all other axes are multiples of a large number, however the tensor is turned, sliced,
-    or viewed in another shape.
+    Strides of all other axes are multiples of a large number, also after transposing, slicing or
+    reshaping.
     """
     sizes = list(shape)
     num_keys = sizes.pop(key_axis)

@@ -1,4 +1,4 @@
-"""Which linear layer the output of a call goes to."""
+"""Find the output projection of a call."""
 
 import threading
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.calls.output_projection import OutputProjection
-from regard.watch.internals import without_torch_function
+from regard.internals import without_torch_function
 from regard.watch.module_stack import named_modules
 
 
@@ -22,7 +22,7 @@ class _Awaited:
     Attributes:
         index: its number.
         output: its output.
-        taken_by: the linear layer that has got it.
+        taken_by: the linear layer that received it.
     """
 
     index: int
@@ -31,13 +31,13 @@ class _Awaited:
 
 
 class Projections(AbstractContextManager["Projections"]):
-    """Finds the linear layer whose input is the output of a call, number for number.
+    """Finds the linear layer whose input equals the output of a call.
 
-    If two layers get it, as with adapters beside the projection, neither is the projection.
+    If two layers receive it, as with adapters, neither is the projection.
 
     Args:
-        model: the model. It has hooks for as long as this is entered.
-        found: is called with the number of a call and its projection, or None if there is none.
+        model: the model. It has hooks inside the context.
+        found: called with the number of a call and its projection, or None.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class Projections(AbstractContextManager["Projections"]):
         module: nn.Module,
         output: Float[Tensor, "batch heads queries value_dim"],
     ) -> None:
-        """Look out for the layer that gets the output of a call.
+        """Wait for the layer that receives the output of a call.
 
         Args:
             index: its number.
-            module: what made it.
+            module: its module.
             output: its output.
         """
         self._awaited = _Awaited(index, output)
@@ -109,7 +109,7 @@ def _weight_of(module: nn.Module) -> Float[Tensor, "inputs outputs"] | None:
 
 
 def _is_same(output: Float[Tensor, "batch heads queries value_dim"], given: Tensor) -> bool:
-    """Say whether a tensor is an output, its heads one after the other."""
+    """Return whether a tensor is an output with joined heads."""
     batch, heads, queries, dim = output.shape
     if given.numel() != output.numel() or not given.dim() or given.shape[-1] != heads * dim:
         return False

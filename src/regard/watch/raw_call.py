@@ -1,4 +1,4 @@
-"""A call of attention as it was caught, not yet understood."""
+"""A captured call of attention, before its interpretation."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -17,26 +17,26 @@ from regard.watch.product import NarrowedScores, Product
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RawCall:
-    """What a kernel was given and what it returned.
+    """The inputs and outputs of a kernel.
 
     Attributes:
-        kernel: what computed it.
-        query: [batch, heads, queries, key_dim].
-        key: [batch, key_heads, keys, key_dim].
-        value: [batch, key_heads, keys, value_dim].
-        output: [batch, heads, queries, value_dim].
-        original: the tensor of which output is a view, and of which the model gets one.
-        mask: what it was told as a tensor about who may look at whom; see `Masks.read`.
-        pattern: who may look at whom of those whom the mask allows.
-        first_query: where the first query stands for the pattern, if there is no mask to tell.
-        bias: what is done to scores before anything is added to them.
-        added: numbers to add to the scores, [batch or 1, heads or 1, queries, keys].
+        kernel: the name of the kernel.
+        query: the queries.
+        key: the keys.
+        value: the values.
+        output: the output.
+        original: the kernel's result, of which output is a view.
+        mask: the mask tensor, if any; see `Masks.read`.
+        pattern: a pattern in addition to the mask.
+        first_query: the position of the first query for the pattern, without a mask.
+        bias: the score bias, applied before `added`.
+        added: added to the scores, [batch or 1, heads or 1, queries, keys].
         scale: the factor on the scores; 1/√key_dim if None.
-        dropout: the share of the weights that was dropped.
-        sinks: a score for each head that takes its share of every row, [heads].
-        weights: what the kernel returned as its weights, [batch, heads, queries, keys].
-        lse: what it returned as its log-sum-exp, [batch, heads, queries].
-        instead: what the model gets instead of the output, if somebody has ablated heads.
+        dropout: the dropout probability.
+        sinks: the sink score of each head, [heads].
+        weights: the weights that the kernel returned, [batch, heads, queries, keys].
+        lse: the log-sum-exp that it returned, [batch, heads, queries].
+        instead: the output after ablation of heads, if any.
     """
 
     kernel: str
@@ -59,12 +59,12 @@ class RawCall:
 
     @property
     def returned(self) -> Float[Tensor, "batch heads queries value_dim"]:
-        """What the model gets."""
+        """The output for the model."""
         return self.output if self.instead is None else self.instead
 
 
 class Rank(IntEnum):
-    """The order in which those are told who are to be told of a call."""
+    """The order in which listeners receive a call."""
 
     KNOCK_OUT = 0
     ABLATE = 1
@@ -73,11 +73,11 @@ class Rank(IntEnum):
 
 @runtime_checkable
 class CallListener(Protocol):
-    """Who is told of calls.
+    """A listener to calls.
 
     Attributes:
-        cross: whether what is running looks at another sequence, if somebody knows.
-        rank: those of a lower one are told first, and what they alter is what others are told of.
+        cross: whether the running module is cross-attention, if known.
+        rank: listeners of lower rank come first; later ones receive their alterations.
     """
 
     cross: bool | None
@@ -85,55 +85,55 @@ class CallListener(Protocol):
 
     @property
     def is_active(self) -> bool:
-        """Whether it wants to be told now."""
+        """Whether it receives calls now."""
         ...
 
     def paused(self) -> AbstractContextManager[None]:
-        """Look away while something runs that is caught as a whole."""
+        """Pause inside a call that is captured as a whole."""
         ...
 
     def catch(
         self, kernel: str, module: nn.Module | None, read: Callable[[], RawCall]
     ) -> RawCall | None:
-        """Take a call down, or alter it.
+        """Record or alter a call.
 
         Args:
-            kernel: what computed it.
-            module: what made it; the one that is running, if that isn't known.
-            read: says what it was.
+            kernel: the name of the kernel.
+            module: its module; by default the running one.
+            read: returns the call.
 
         Returns:
-            The call as it is to be from now on; None if it is left as it is.
+            The altered call, or None.
         """
         ...
 
     @property
     def running(self) -> Sequence[Frame]:
-        """The modules that are running, the innermost last."""
+        """The running modules, the innermost last."""
         ...
 
     def narrow(self, scores: Tensor, key_axis: int, num_heads: int | None) -> NarrowedScores | None:
-        """Forbid pairs before the running module takes a softmax of their scores.
+        """Mask pairs before the softmax of the running module.
 
         Args:
             scores: the scores.
             key_axis: the axis of the keys.
-            num_heads: how many heads there are, if that is known.
+            num_heads: the number of heads, if known.
         """
         ...
 
     def catch_product(self, product: Product, num_heads: int | None) -> Tensor | None:
-        """Take down weights that the running module has made by itself, and multiplied.
+        """Record explicit weights of the running module, at their product with values.
 
         Args:
-            product: the weights, what they were multiplied with, and what came out.
-            num_heads: how many heads there are, if that is known.
+            product: the product.
+            num_heads: the number of heads, if known.
 
         Returns:
-            What the module is to get instead of `product.result`; None if it is left as it is.
+            The replacement of `product.result`, or None.
         """
         ...
 
     def catch_lost(self, frame: Frame, reason: str) -> None:
-        """Take down that a module may have computed attention that can't be looked into."""
+        """Record attention of a module that could not be captured."""
         ...

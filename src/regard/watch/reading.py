@@ -1,8 +1,4 @@
-"""Which axes of weights are sequences and heads, and whether they are all of a module's attention.
-
-Weights that a model has written out are a tensor of some shape; nothing says what its axes are but
-the module that made it: what it was given, and how many heads it says it has.
-"""
+"""Find the axes of explicit weights, from the module's inputs and number of heads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,23 +11,23 @@ from regard.watch.module_stack import Frame
 from regard.watch.product import Product
 
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
-"""As which modules keep their number of heads."""
+"""Attributes with the number of heads of a module."""
 
 
 class InParts(ValueError):
-    """Weights are a part of a module's attention only."""
+    """Weights are only a part of a module's attention."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """Weights, values and outputs with their axes in order.
+    """Weights, values and outputs with named axes.
 
     Attributes:
-        weights: [batch, heads, queries, keys].
-        value: [batch, heads, keys, dim].
-        output: [batch, heads, queries, dim].
-        heads_known: whether sequences and heads could be told apart; if not, there is one head, and
-            the batch counts both.
+        weights: the weights.
+        value: the values.
+        output: the output.
+        heads_known: whether batch and heads could be separated; if not, there is one head, and the
+            batch axis has both.
     """
 
     weights: Float[Tensor, "batch heads queries keys"]
@@ -41,16 +37,16 @@ class Reading:
 
 
 def read_axes(product: Product, running: Sequence[Frame], num_heads: int | None) -> Reading:
-    """Put the axes of weights in order.
+    """Find the axes of weights.
 
     Args:
-        product: the weights, with what they were multiplied with and what came out.
-        running: the modules that are running, the innermost last.
-        num_heads: how many heads there are, if that is known.
+        product: the product of weights and values.
+        running: the running modules, the innermost last.
+        num_heads: the number of heads, if known.
 
     Raises:
-        InParts: there are other rows than the module has tokens, as in attention that is
-            block-sparse or computed in chunks.
+        InParts: the number of rows differs from the module's tokens, as in block-sparse or chunked
+            attention.
     """
     weights, value, output = product.weights, product.value, product.output
     given = _shapes(running)
@@ -60,7 +56,7 @@ def read_axes(product: Product, running: Sequence[Frame], num_heads: int | None)
     rows = weights.shape[-2]
     shared = value.dim() < 4 or value.shape[-3] == 1
     if len(first) == 2 and shared and heads == rows != first[1] and first[1] in lengths:
-        # [batch, queries, heads, keys], with values that all heads share.
+        # [batch, queries, heads, keys], with values shared by all heads.
         weights, output = weights.transpose(1, 2), output.transpose(1, 2)
         first, rows = (first[0], rows), first[1]
     if given and rows != 1 and rows not in lengths:
@@ -72,7 +68,7 @@ def read_axes(product: Product, running: Sequence[Frame], num_heads: int | None)
     parts = [x.expand(*first, *x.shape[-2:]) for x in (weights, value, output)]
     before = product.softmax_shape
     if len(first) == 1 and before and [*before[-2:]] == [*weights.shape[-2:]]:
-        # They may have had more axes when they were made, which were joined later.
+        # The softmax may have had more axes, which were joined later.
         first = tuple(before[:-2]) if prod(before[:-2]) == first[0] else first
     sizes = _batch_and_heads(first, given, heads, certain=num_heads is not None)
     if sizes == "turned":
@@ -102,7 +98,7 @@ def _batch_and_heads(
 
 
 def _shapes(running: Sequence[Frame]) -> list[list[int]]:
-    """Return the shapes of what the innermost module was given, of those that were given any."""
+    """Return the input shapes of the innermost module that has any."""
     for frame in reversed(running):
         shapes = [list(x.shape) for x in frame.given if x.is_floating_point() and x.dim() >= 2]
         if shapes:
@@ -111,33 +107,33 @@ def _shapes(running: Sequence[Frame]) -> list[list[int]]:
 
 
 def _but_masks(given: Sequence[Sequence[int]], weights: Sequence[int]) -> list[Sequence[int]]:
-    """Return the shapes that are not those of masks and biases, which scores have as well.
+    """Return the shapes without those of masks and biases, which match the scores.
 
-    What comes first is no mask, whatever its shape.
+    The first input is never a mask.
     """
     later = (one for one in given[1:] if len(one) < 4 or [*one[-2:]] != [*weights[-2:]])
     return [*given[:1], *later]
 
 
 def _lengths(given: Sequence[Sequence[int]]) -> set[int]:
-    """Return how many tokens there may be: sizes of axes, and products of neighbouring ones."""
+    """Return the possible numbers of tokens: sizes of axes, and products of neighbouring ones."""
     return {
         prod(shape[start:stop])
         for shape in given
         for start in range(len(shape))
         for stop in range(start + 1, len(shape) + 1)
-        # The last axis alone has features.
+        # The last axis has features.
         if start < len(shape) - 1
     }
 
 
 def _batches(given: Sequence[Sequence[int]]) -> set[int]:
-    """Return how many sequences there may be: sizes of axes before the last."""
+    """Return the possible batch sizes: sizes of axes before the last."""
     return {size for shape in given for size in shape[:-1]} | {1}
 
 
 def num_heads_of(module: nn.Module) -> int | None:
-    """Return how many heads a module says it has."""
+    """Return the number of heads from a module's attributes."""
     for name in _HEADS:
         found = getattr(module, name, None)
         if isinstance(found, int) and not isinstance(found, bool) and found > 0:

@@ -1,4 +1,4 @@
-"""All calls of attention that were seen in a model."""
+"""`Seen`: the watched calls of a model."""
 
 from collections.abc import Sequence
 from typing import overload
@@ -13,10 +13,10 @@ from regard.watch.stitched import stitched
 
 
 class Seen(Sequence[AttentionCall]):
-    """The calls of attention of a watched model, in the order in which they were made.
+    """The watched calls of a model, in order.
 
-    It prints as a table. `seen[5]` is a call, and so is `seen["model.layers.5.self_attn"]` where
-    that module made one.
+    It prints as a table. `seen[5]` is a call, and so is `seen["model.layers.5.self_attn"]` if that
+    module made one.
 
     Args:
         calls: the calls.
@@ -33,7 +33,7 @@ class Seen(Sequence[AttentionCall]):
     @overload
     def __getitem__(self, which: slice) -> "Seen": ...
     def __getitem__(self, which: int | str | slice) -> "AttentionCall | Seen":
-        """Return a call by its number or by the path of its module, or some calls by a slice.
+        """Return a call by its number or module path, or a slice of calls.
 
         Raises:
             IndexError: there is no call of that number.
@@ -44,8 +44,8 @@ class Seen(Sequence[AttentionCall]):
         if isinstance(which, int):
             if not -len(self) <= which < len(self):
                 if not len(self):
-                    raise IndexError("nothing was seen yet: call the model inside the block first")
-                raise IndexError(f"{len(self)} calls were seen, counted from 0, got number {which}")
+                    raise IndexError("there are no calls yet: call the model inside the block")
+                raise IndexError(f"there are {len(self)} calls, counted from 0, got number {which}")
             return self._calls[which]
         found = [call for call in self._calls if call.module == which]
         if len(found) == 1:
@@ -53,51 +53,49 @@ class Seen(Sequence[AttentionCall]):
         if not found:
             modules = list(dict.fromkeys(call.module for call in self._calls))
             some = ", ".join(modules[:3]) + (", …" if len(modules) > 3 else "")
-            raise KeyError(f"no call of {which!r} was seen; calls were made by {some}")
+            raise KeyError(f"{which!r} made no calls; these modules did: {some}")
         numbers = ", ".join(str(call.index) for call in found[:3])
         numbers += ", …" if len(found) > 3 else ""
         raise KeyError(
-            f"{which} made {len(found)} calls ({numbers}): choose one by its number, or join "
-            "those of a generated text with stitched()"
+            f"{which} made {len(found)} calls ({numbers}): choose one by number, or join those of "
+            "a generated text with stitched()"
         )
 
     def verify(self) -> None:
-        """Make sure that what was seen is what was computed: every call, or it raises.
+        """Raise unless every call was compared with the kernel's output, and agrees.
 
         Raises:
-            RuntimeError: A @ V is not what the kernel returned, a call gave NaN, or one was not
-                understood or not compared. The message names the module, and how many others there
-                are.
+            RuntimeError: A @ V differs from the kernel's output, a row has NaN, or a call was not
+                understood or not compared.
         """
         wrong = [call for call in self._calls if table.failed(call)]
         if wrong:
             first, more = wrong[0], len(wrong) - 1
-            others = f"; {more} other calls are wrong too" if more else ""
+            others = f"; {more} other calls failed too" if more else ""
             raise RuntimeError(f"{first}, computed by {first.kernel}, {_fault(first)}{others}")
         unknown = [call for call in self._calls if call.check.passed is None]
         if unknown:
             reasons = ", ".join(dict.fromkeys(call.check.reason for call in unknown))
             raise RuntimeError(
-                f"{len(unknown)} of {len(self._calls)} calls were not compared with what their "
-                f"kernel returned, the first is {unknown[0]}: {reasons}"
+                f"{len(unknown)} of {len(self._calls)} calls were not compared with their kernel's "
+                f"output, the first is {unknown[0]}: {reasons}"
             )
 
     @property
     def effects(self) -> SeenEffects:
-        """What was seen to matter, in a model that was watched with `effects=True`."""
+        """The effects of the calls, with `effects=True`."""
         return SeenEffects(self._calls)
 
     def stitched(self) -> "Seen":
-        """Join the calls of a text that was generated with a cache, prompt and steps together.
+        """Join the calls of a text that was generated with a cache, prompt and steps.
 
         Returns:
-            One call for each module and text. Its matrix has a row for each token that was fed to
-            the model, which the last one that it generated was not.
+            One call for each module and text. Its matrix has a row for each input token, so none
+            for the last generated token.
 
         Raises:
-            ValueError: calls can't be joined: queries and keys were not kept, the cache was
-                reordered, as beam search does, or cross-attention was watched without the
-                self-attention that tells where a text begins.
+            ValueError: queries and keys were not kept, the cache was reordered, as by beam search,
+                or cross-attention was watched without the decoder's self-attention.
         """
         return Seen(stitched(self._calls))
 
@@ -131,12 +129,12 @@ class Seen(Sequence[AttentionCall]):
 
 
 def _fault(call: AttentionCall) -> str:
-    """Say what is wrong with a call."""
+    """Describe the failure of a call."""
     if call.problem:
         return f"was not understood: {call.problem}"
     if call.check.is_nan:
-        return "returned NaN in a row that was compared"
+        return "returned NaN in a compared row"
     return (
-        f"returned something else than A @ V: they differ by {call.check.gap:.1e} of the values' "
-        f"size, where rounding explains {call.check.tolerance:.0e}"
+        f"differs from A @ V by {call.check.gap:.1e} of the values' size, where rounding explains "
+        f"{call.check.tolerance:.0e}"
     )

@@ -1,4 +1,4 @@
-"""What the heads of a watched model do to a target."""
+"""Effects of the heads of a watched model on a target."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from regard.calls.head_effects import HeadEffects, by_layer, layer_names
 
 
 class SeenEffects:
-    """The effects of all calls of a model that was watched with `effects=True`.
+    """The effects of all calls of a model, watched with `effects=True`.
 
     Args:
         calls: the calls.
@@ -19,25 +19,25 @@ class SeenEffects:
         self._calls = calls
 
     def heads(self) -> HeadEffects:
-        """Return what each head does to the target, by its gradient: Σ g·o over all tokens.
+        """Return the effect of each head on the target: Σ gradient · output over all tokens.
 
-        It predicts by how much the target falls if the output of a head is set to zero, and is a
-        straight line: `regard.effects.verify` holds it against the truth. Calls that the
-        target does not depend on have 0; those of one module are added up.
+        A linear prediction of how much the target falls if a head's output is set to zero;
+        `regard.effects.verify` compares it with the true change. Calls without influence on the
+        target have 0; calls of one module are added.
 
         Raises:
-            ValueError: no gradient has come, or a call was not understood.
+            ValueError: there are no gradients, or a call was not understood.
         """
         gradients = [call.checked_gradient for call in self._calls]
         if all(gradient.total is None for gradient in gradients):
             raise ValueError(
-                "no gradient has come: call target.backward() on a number that depends on what "
-                "was seen"
+                "there are no gradients: call target.backward() on a number that depends on the "
+                "watched calls"
             )
         rows: dict[str, Tensor] = {}
         for call, gradient in zip(self._calls, gradients, strict=True):
             if not call.heads_known:
-                raise ValueError(f"the heads of {call} are not known: leave it out with where=")
+                raise ValueError(f"the heads of {call} are unknown: exclude it with where=")
             row = gradient.by_head().cpu()
             rows[call.module] = rows[call.module] + row if call.module in rows else row
         names = layer_names(rows)

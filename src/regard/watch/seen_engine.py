@@ -1,4 +1,4 @@
-"""The requests that were seen in a serving engine."""
+"""The watched requests of a serving engine."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,33 +8,31 @@ from regard.watch.seen import Seen
 
 
 class SeenRequests(Mapping[str, Seen]):
-    """The requests of a watched engine by their ids, in the order in which they ended.
+    """The finished requests of a watched engine by id, in order.
 
-    `seen.requests["3"]` is what `watch` gives for a model: one call for each layer. The matrix of a
-    call has a column for each token of the request but the last, which was generated and never fed
-    to the model, and a row for each of these that the engine computed: those of a prefix that it
-    found in its cache have none.
+    `seen.requests["3"]` is a `Seen` with one call for each layer. The matrix of a call has a column
+    for each token except the last generated one, which was never an input, and a row for each of
+    these except those of a cached prefix.
     """
 
     def __init__(self) -> None:
         self._requests: dict[str, Seen] = {}
 
     def add(self, name: str, calls: list[AttentionCall]) -> None:
-        """Add a request that has ended."""
+        """Add a finished request."""
         self._requests[name] = Seen(calls)
 
     def __getitem__(self, name: str) -> Seen:
         """Return the calls of a request.
 
         Raises:
-            KeyError: there is no such request, or it has not ended.
+            KeyError: there is no such request, or it is not finished.
         """
         if name not in self._requests:
             some = ", ".join(map(repr, list(self)[:3])) + (", …" if len(self) > 3 else "")
             raise KeyError(
-                f"no request {name!r} has ended while the engine was watched, only "
-                f"{some or 'none'}. Ids are those of its outputs, output.request_id; all requests "
-                "are there when the block has ended"
+                f"there is no finished request {name!r}, only {some or 'none'}. Ids are "
+                "output.request_id; all requests are finished after the block"
             )
         return self._requests[name]
 
@@ -57,17 +55,17 @@ class SeenRequests(Mapping[str, Seen]):
 
 
 class SeenEngine:
-    """What was seen of an engine.
+    """The watched requests of an engine.
 
     Attributes:
-        requests: the requests that have ended, by their ids.
+        requests: the finished requests by id.
     """
 
     def __init__(self) -> None:
         self.requests = SeenRequests()
 
     def verify(self) -> None:
-        """Make sure that what was seen is what was computed: every request, or it raises.
+        """Raise unless every call was compared with the kernel's output, and agrees.
 
         Raises:
             RuntimeError: as `Seen.verify`, with the id of the request.

@@ -1,9 +1,8 @@
-"""Attention that is written out: a softmax, followed until it is multiplied with values.
+"""Follow a softmax until it is multiplied with values: attention without a fused kernel.
 
-Weights are followed from function to function of torch: through changes of shape, elementwise
-changes and dropout, until a product sums over their keys. What is multiplied there are the weights,
-whatever was done to them on the way. Beside them goes a probe, a tensor of the same shape without
-memory, whose strides tell which axis the keys are on.
+Weights are followed through functions of torch (reshaping, elementwise changes, dropout) until a
+product sums over their keys; the multiplied tensor has the weights. A probe goes with them, a
+tensor of the same shape without memory, whose strides mark the key axis.
 """
 
 import weakref
@@ -40,22 +39,22 @@ from regard.watch.product import (
 )
 
 WATCHED = BEGINS | PRODUCTS
-"""The functions that weights may begin with, and that they are multiplied by."""
+"""The functions that make weights, and those that multiply them."""
 
 
 @dataclass(eq=False)
 class _Start:
-    """A function that weights may begin with.
+    """A call of a function that makes weights.
 
     Attributes:
         function: "softmax", "log_softmax" or "exp".
-        shape: the shape of what it returned.
-        frame: the module that was running.
-        scored: whether its scores may be products of queries and keys, so that it must be told of
-            if it can't be followed.
-        followed: how many weights that began with it were multiplied together, at most; 0 if none.
-        alive: how many tensors there are of it.
-        narrowed: what was made of its scores, if somebody has forbidden pairs.
+        shape: the shape of its result.
+        frame: the running module.
+        scored: whether its scores may be products of queries and keys; then it must be reported if
+            it is not followed.
+        followed: maximum number of its weights that were multiplied together; 0 if none.
+        alive: number of tensors derived from it.
+        narrowed: its masked scores, if pairs were masked.
     """
 
     function: str
@@ -69,14 +68,13 @@ class _Start:
 
 @dataclass(eq=False)
 class _Weights:
-    """A tensor on its way from a softmax to a product.
+    """A tensor between a softmax and a product.
 
     Attributes:
-        starts: what it began with.
+        starts: the softmaxes that it was made from.
         clean: the same without dropout, if there was any.
-        probe: tells which axis the keys are on; None if that can't be told. See `probe_of`.
-        factor: what it was multiplied with, if it is weights times values, not summed up yet, and
-            itself before that.
+        probe: marks the key axis; None if unknown. See `probe_of`.
+        factor: weights and values, if it is their elementwise product, not summed yet.
         logarithm: whether it is the logarithm of weights.
     """
 
@@ -88,13 +86,13 @@ class _Weights:
 
 
 class SoftmaxTracker:
-    """Follows softmaxes until they are multiplied with something.
+    """Follows softmaxes until they are multiplied with values.
 
     Args:
-        running: returns the modules that are running, the innermost last.
-        narrow: may forbid pairs before a softmax is taken of their scores.
-        found: is told of a product of weights and values, and may return another result.
-        lost: is told of a softmax that was not followed to a product.
+        running: returns the running modules, the innermost last.
+        narrow: may mask pairs before a softmax.
+        found: called with each product of weights and values; may return another result.
+        lost: called with each softmax that was not followed to a product.
     """
 
     def __init__(
@@ -114,7 +112,7 @@ class SoftmaxTracker:
         return bool(self._tracked)
 
     def run(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
-        """Run one of the functions that are watched."""
+        """Run a watched function."""
         if function in PRODUCTS:
             return self._multiply(function, arguments, options)
         mine = self._weights_in(arguments, options) if self._tracked else []
@@ -123,7 +121,7 @@ class SoftmaxTracker:
             return self._follow(function, arguments, options, mine)
         if not begins:
             return function(*arguments, **options)
-        # What a softmax is taken of are scores, whatever these were made of.
+        # The input of a softmax is scores, even if it was made from weights.
         for start in {start for _, one in mine for start in one.starts if start.scored}:
             start.scored, self._running()[-1].scored = False, True
         narrowed, arguments, options = self._narrowed(function, arguments, options)
@@ -136,7 +134,7 @@ class SoftmaxTracker:
     def _narrowed(
         self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]
     ) -> tuple[NarrowedScores | None, Sequence[Any], Mapping[str, Any]]:
-        """Let pairs be forbidden in the scores that a softmax is given."""
+        """Let listeners mask pairs in the scores of a softmax."""
         axis = _softmax_axis(arguments, options)
         scores = arguments[0] if arguments else options.get("input")
         plain = function not in EXP and function not in LOG_SOFTMAX
@@ -150,7 +148,7 @@ class SoftmaxTracker:
         return narrowed, arguments, {**options, "input": narrowed.scores}
 
     def end(self, *, all_of_them: bool) -> None:
-        """Tell of softmaxes of which nothing is left, or of all that were not multiplied."""
+        """Report softmaxes without living tensors, or all that were not multiplied."""
         for start in self._starts:
             gone = all_of_them or not start.alive
             if gone and start.scored and not start.followed:
@@ -162,7 +160,7 @@ class SoftmaxTracker:
             self._tracked.clear()
 
     def forget(self) -> None:
-        """Let everything go."""
+        """Drop all references."""
         self._tracked.clear()
         self._starts.clear()
 
@@ -185,7 +183,7 @@ class SoftmaxTracker:
             if axis is None:
                 return
         elif not frame.scored:
-            # Most exponentials have nothing to do with attention.
+            # Most exponentials are not attention.
             return
         scored = frame.scored and name == "softmax"
         start = _Start(name, result.shape, frame, scored, narrowed=narrowed)
@@ -219,7 +217,7 @@ class SoftmaxTracker:
     def _weights_in(
         self, arguments: Sequence[Any], options: Mapping[str, Any]
     ) -> list[tuple[Tensor, _Weights]]:
-        """Return the weights, under any name, among the arguments of a function."""
+        """Return the weights among the arguments of a function."""
         found: list[tuple[Tensor, _Weights]] = []
         for one in _flat((*arguments, *options.values())):
             entry = self._tracked.get(id(one))
@@ -246,7 +244,7 @@ class SoftmaxTracker:
         if function in DROPOUT:
             clean = weights.clean
             if clean is None and _drops(arguments, options):
-                # In place, nothing else would be left of the weights.
+                # Dropout in place overwrites the weights.
                 clean = tensor.clone() if _is_in_place(arguments, options) else tensor
             result = function(*arguments, **options)
             self._track_all(result, _Weights(weights.starts, clean, weights.probe))
@@ -261,7 +259,7 @@ class SoftmaxTracker:
             try:
                 clean = self._without_dropout(function, arguments, options)
             except RuntimeError:
-                # They lie in memory otherwise than those that were dropped, and have no such view.
+                # The clean weights have other strides, which don't allow this view.
                 return function(*arguments, **options)
         result = function(*arguments, **options)
         if function in IN_PLACE:
@@ -282,7 +280,7 @@ class SoftmaxTracker:
     def _without_dropout(
         self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]
     ) -> Any:
-        """Return what a function would return of weights that were not dropped."""
+        """Return the result of a function on weights without dropout."""
 
         def clean(one: Any) -> Any:
             if isinstance(one, list | tuple):
@@ -290,7 +288,7 @@ class SoftmaxTracker:
             entry = self._tracked.get(id(one)) if isinstance(one, Tensor) else None
             if entry is None or entry[0]() is not one or entry[1].clean is None:
                 return one
-            # In place, the function would write to what others read.
+            # Copy before an in-place function.
             return entry[1].clean.clone() if function in IN_PLACE else entry[1].clean
 
         arguments = [clean(one) for one in arguments]
@@ -298,7 +296,7 @@ class SoftmaxTracker:
         return arguments[0] if function in IN_PLACE else result
 
     def _track_all(self, result: Any, weights: _Weights, probes: Any = None) -> None:
-        """Track what a function returned: a tensor or several."""
+        """Track the results of a function."""
         if isinstance(result, Tensor):
             if result.is_floating_point() and result.dim() >= 2:
                 self._track(result, weights)
@@ -320,7 +318,7 @@ class SoftmaxTracker:
                 self._running()[-1].scored = True
             return result
         if function is F.linear and _is_parameter(operands(function, arguments, options)[1]):
-            # Heads are mixed by weights of the model.
+            # Heads are mixed by parameters (talking heads).
             (tensor, weights), *_ = mine
             clean = None
             if weights.clean is not None:
@@ -329,7 +327,7 @@ class SoftmaxTracker:
             self._track_all(result, _Weights(weights.starts, clean, probe))
             return result
         if len(mine) > 1:
-            # Weights of weights: what they are multiplied with will tell.
+            # Weights times weights: follow the product.
             starts = frozenset(start for _, one in mine for start in one.starts)
             self._track_all(result, _Weights(starts, None, None))
             return result
@@ -351,13 +349,13 @@ class SoftmaxTracker:
         noted: Tensor | None,
         mine: list[tuple[Tensor, _Weights]],
     ) -> Tensor:
-        """Tell of a product; return what the model gets.
+        """Report a product; return the result for the model.
 
         Args:
-            read: reads a result of the function that multiplied.
-            result: what it returned.
-            noted: what it had returned before somebody altered that, if somebody has.
-            mine: the weights that it was given.
+            read: reads a product from a result of the function.
+            result: its result.
+            noted: its result before an alteration, if there was one.
+            mine: the weights among its arguments.
         """
         product = read(result if noted is None else noted)
         if product is None:
@@ -392,13 +390,13 @@ class SoftmaxTracker:
 
 
 def _softmax_axis(arguments: Sequence[Any], options: Mapping[str, Any]) -> int | None:
-    """Return the axis of a softmax from what it was given; None if that does not say."""
+    """Return the axis of a softmax from its arguments; None without one."""
     axis = options.get("dim", arguments[1] if len(arguments) > 1 else None)
     return axis if isinstance(axis, int) else None
 
 
 def _drops(arguments: Sequence[Any], options: Mapping[str, Any]) -> bool:
-    """Say whether dropout drops anything, from what it was given: input, p and training."""
+    """Return whether dropout is active, from its arguments input, p and training."""
     share = options.get("p", arguments[1] if len(arguments) > 1 else 0.5)
     trains = options.get(
         "training", options.get("train", arguments[2] if len(arguments) > 2 else 1)
@@ -419,7 +417,7 @@ def _flat(things: Iterable[Any]) -> Iterable[Any]:
 
 
 def _is_parameter(tensor: Any) -> bool:
-    """Say whether a tensor is what a model has learned, or a view of it."""
+    """Return whether a tensor is a parameter or a view of one."""
     if isinstance(tensor, nn.Parameter):
         return True
     is_view = isinstance(tensor, Tensor) and not tensor.is_inference() and tensor._is_view()
@@ -434,7 +432,7 @@ def _moved(
     probe: Tensor | None,
     result: Any,
 ) -> Any:
-    """Return the probe of what a function has returned, or several if those are several."""
+    """Return the probe or probes of a function's result."""
     if probe is None or function in GATHERS:
         return None
     if function in COPIES:
@@ -445,12 +443,12 @@ def _moved(
         if any(
             isinstance(one, Tensor) and one is not probe for one in (*with_probe, *named.values())
         ):
-            # Indices that are tensors.
+            # Tensor indices.
             return None
         try:
             moved = function(*with_probe, **named)
         except RuntimeError:
-            # A view of it that joins the axis of the keys with others.
+            # A view that joins the key axis with others.
             return None
         is_view = not isinstance(moved, Tensor) or moved._is_view() or moved is probe
         return moved if is_view else None
@@ -463,5 +461,5 @@ def _moved(
 
 
 def _spreads(tensor: Tensor, result: Tensor) -> bool:
-    """Say whether weights were spread over the last axis, which values have and they have not."""
+    """Return whether weights were broadcast over the last axis, as by values."""
     return tensor.shape[-1] == 1 < result.shape[-1] and result.dim() >= 3

@@ -1,4 +1,4 @@
-"""Masks whose every row is one stretch of keys, and the patterns that they are."""
+"""Masks with one contiguous span of keys per row, and their patterns."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from regard.patterns import Pattern, causal, documents, everyone, padding, windo
 from regard.patterns.pattern import Everyone
 
 _CHUNK = 1 << 24
-"""How many pairs of a mask are looked at together."""
+"""Pairs of a mask per chunk."""
 
 
 class Placed(NamedTuple):
-    """A pattern, and where the first query stands in it."""
+    """A pattern, and the position of the first query."""
 
     pattern: Pattern
     first_query: int
 
 
 class _Candidate(NamedTuple):
-    """A pattern that a mask may be, and the spans that it allows."""
+    """A candidate pattern of a mask, and its spans."""
 
     placed: Placed
     first: Int[Tensor, "some_batch queries"]
@@ -32,14 +32,14 @@ class _Candidate(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """The first and the last key that each query may look at, with all keys between them.
+    """The first and the last key of each query, if all keys between them are allowed.
 
-    Causal masks, windows, padding and packed documents are all of this kind, and so is what they
-    have in common. A row without keys has `first` at `num_keys` and `last` at −1.
+    Causal masks, windows, padding, packed documents and their intersections have spans. A row
+    without keys has `first` at `num_keys` and `last` at −1.
 
     Attributes:
-        first: [batch, queries], on the CPU; the batch is 1 where one mask serves all.
-        last: [batch, queries], on the CPU.
+        first: on the CPU; the batch is 1 if all sequences share a mask.
+        last: on the CPU.
         num_keys: the number of keys.
     """
 
@@ -53,7 +53,7 @@ class Spans:
         batch, _, num_keys = mask.shape
         found: list[tuple[Tensor, Tensor]] = []
         for rows in mask.split(max(1, _CHUNK // max(1, batch * num_keys)), dim=1):
-            # Of equal numbers, argmax returns the first.
+            # argmax returns the first of equal numbers.
             first = rows.byte().argmax(dim=2)
             last = num_keys - 1 - rows.flip(2).byte().argmax(dim=2)
             count = rows.sum(dim=2)
@@ -65,11 +65,11 @@ class Spans:
         return cls(first, last, num_keys)
 
     def named(self, batch: int, *, cross: bool) -> Placed | None:
-        """Return the pattern that allows the very same pairs, or None if none is known.
+        """Return a pattern that allows exactly the same pairs, or None.
 
         Args:
-            batch: the number of sequences in the call.
-            cross: whether the keys are another sequence, among which no query stands.
+            batch: the batch size of the call.
+            cross: whether it is cross-attention, whose queries have no positions among the keys.
         """
         some = self.first <= self.last
         start = self.first.masked_fill(~some, self.num_keys).amin(dim=1, keepdim=True)
@@ -90,23 +90,21 @@ class Spans:
     def _candidates(
         self, some: Tensor, start: Tensor, stop: Tensor, *, cross: bool
     ) -> Iterator[_Candidate]:
-        """Yield what the mask may be, apart from padding."""
+        """Yield candidates, without padding."""
         num_queries = self.first.shape[1]
         rows = torch.arange(num_queries, device="cpu")[None]
-        # Where queries stand if the last one stands at the last key.
+        # The position of the first query if the last one is at the last key.
         behind = self.num_keys - num_queries
         lowest, highest = torch.zeros_like(rows), torch.full_like(rows, self.num_keys - 1)
         anything = _Candidate(Placed(everyone(), behind), lowest, highest)
-        # One query, and room behind it that is not in use yet: that everyone may look would hide
-        # where it stands.
+        # One query, and unused keys behind it: everyone() would lose its position.
         shortest, longest = int(stop.min()), int(stop.max())
         roomy = not cross and num_queries == 1 and 0 < shortest == longest < self.num_keys
         if not roomy:
             yield anything
         if cross:
             return
-        # How far rows look ahead of their number and back from it, told by those that do so less
-        # far than others: these are cut off by what order allows, not by padding.
+        # The window before and after each row, from the rows that are not cut off by padding.
         ahead = _largest((self.last - rows)[some & (self.last < stop - 1)])
         back = _largest((rows - self.first)[some & (self.first > start)])
         if roomy:
@@ -133,7 +131,7 @@ class Spans:
             yield anything
 
     def _packed(self, rows: Int[Tensor, "1 queries"]) -> Iterator[_Candidate]:
-        """Yield what the mask may be if each document begins where rows begin to look."""
+        """Yield candidates with documents that begin at the first keys of rows."""
         begins = torch.ones_like(self.first, dtype=torch.bool)
         begins[:, 1:] = self.first.diff(dim=1) != 0
         ids = begins.cumsum(dim=1)
@@ -146,7 +144,7 @@ class Spans:
         yield _Candidate(Placed(pattern, 0), first, last)
 
     def _equal(self, first: Tensor, last: Tensor) -> bool:
-        """Say whether these are the same spans, empty ones being alike."""
+        """Return whether spans are equal; all empty spans are."""
         first, last = first.clamp(min=0), last.clamp(max=self.num_keys - 1)
         empty = first > last
         first, last = first.masked_fill(empty, self.num_keys), last.masked_fill(empty, -1)
@@ -158,7 +156,7 @@ def _largest(numbers: Tensor) -> int | None:
 
 
 def _band(before: int | None, after: int | None, *, far: int) -> Pattern:
-    """Return who may look so far back and ahead; None for no limit."""
+    """Return the pattern of a band; None for no limit."""
     if after == 0:
         return causal() if before is None else causal() & window(before=before)
     return window(before=far if before is None else before, after=far if after is None else after)

@@ -1,4 +1,4 @@
-"""Calls of a text that was generated step by step, joined into one for each module."""
+"""Join the calls of a generated text to one per module."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,14 +18,14 @@ from regard.watch.captured import FirstKeys, looks_back, num_used_keys
 from regard.watch.spans import Placed, Spans
 
 _CHUNK = 1 << 22
-"""How many pairs of a pattern are asked for together."""
+"""Pairs of a pattern per chunk."""
 
 
 def stitched(calls: Sequence[AttentionCall]) -> list[AttentionCall]:
-    """Join calls of one module where each has the keys of the one before.
+    """Join calls of one module if each extends the keys of the one before.
 
     Returns:
-        A call for each module and each text, in the order in which they began.
+        A call for each module and text, in order.
 
     Raises:
         ValueError: a call can't be joined to the one before it.
@@ -36,7 +36,7 @@ def stitched(calls: Sequence[AttentionCall]) -> list[AttentionCall]:
     for call in calls:
         chain = latest.get(call.module)
         if chain is not None and not chain.continues(call):
-            # Another text has begun, for the other modules too.
+            # A new text begins, also for the other modules.
             latest.clear()
             texts.append([])
             chain = None
@@ -53,30 +53,29 @@ def stitched(calls: Sequence[AttentionCall]) -> list[AttentionCall]:
 
 
 def _check_cross(text: Sequence["_Chain"]) -> None:
-    """Raise ValueError if nothing says that calls which look at another sequence are of one text.
+    """Raise ValueError if calls of cross-attention may be of different texts.
 
-    They all look at the same keys, whichever text and whichever beam they are of. Only
-    self-attention that was called as often, with as many queries, tells.
+    All have the same keys, in any text and beam. Only self-attention with as many calls and queries
+    shows that they are of one text.
     """
     steps = [chain.num_queries for chain in text if chain.first.kind == "self"]
     for chain in text:
         if len(chain.parts) > 1 and chain.first.kind == "cross" and chain.num_queries not in steps:
             raise ValueError(
-                f"{chain.first} and {len(chain.parts) - 1} others look at the same keys of another "
-                "sequence, which does not tell whether they are of one text: watch the "
-                "self-attention of that decoder too"
+                f"{chain.first} and {len(chain.parts) - 1} other calls of cross-attention may be "
+                "of different texts: watch the self-attention of that decoder too"
             )
 
 
 @dataclass(eq=False)
 class _Chain:
-    """Calls of a module that follow each other.
+    """Consecutive calls of a module.
 
     Attributes:
-        first: the first of them.
-        parts: all of them, with the number of keys that had been dropped before each.
-        new_keys: the keys that came with each.
-        num_keys: how many keys there have been.
+        first: the first call.
+        parts: all calls, with the number of keys that were dropped before each.
+        new_keys: the new keys of each call.
+        num_keys: total number of keys.
     """
 
     first: AttentionCall
@@ -93,11 +92,11 @@ class _Chain:
 
     @property
     def num_queries(self) -> list[int]:
-        """How many queries each of them has."""
+        """Number of queries of each call."""
         return [source.shape[2] for source, _ in self.parts]
 
     def continues(self, call: AttentionCall) -> bool:
-        """Say whether a call goes on with the text; if not, it must begin one.
+        """Return whether a call continues the text; if not, it begins a new one.
 
         Raises:
             ValueError: it does neither.
@@ -106,7 +105,7 @@ class _Chain:
         used = num_used_keys(source)
         new = 0 if call.kind == "cross" else call.queries
         dropped = self.num_keys + new - used
-        # If all were dropped, nothing says that it goes on.
+        # If all keys were dropped, it is a new text.
         if source.shape[:2] == before.shape[:2] and 0 <= dropped < self.num_keys:
             if not dropped and _share_keys(source, before):
                 return True
@@ -117,12 +116,12 @@ class _Chain:
         if used == call.queries or call.kind == "cross":
             return False
         raise ValueError(
-            f"{call} looks at {used - call.queries} earlier keys that are not those of the "
-            "call before: the cache was reordered, as beam search does, or cut"
+            f"{call} has {used - call.queries} earlier keys that differ from those of the call "
+            "before: the cache was reordered, as by beam search, or cut"
         )
 
     def _latest(self, count: int) -> Float[Tensor, "batch key_heads keys key_dim"]:
-        """Return the keys that came last."""
+        """Return the last keys."""
         parts: list[Tensor] = []
         missing = count
         for keys in reversed(self.new_keys):
@@ -133,7 +132,7 @@ class _Chain:
         return torch.cat(parts[::-1], dim=2)[:, :, -count:]
 
     def add(self, call: AttentionCall) -> None:
-        """Add a call that goes on with the text."""
+        """Add a call that continues the text."""
         source = _scores_of(call)
         used, new = num_used_keys(source), 0 if call.kind == "cross" else call.queries
         self.num_keys += new
@@ -142,7 +141,7 @@ class _Chain:
         self.new_keys.append(source.whole_key[:, :, used - new : used])
 
     def joined(self, index: int, known: dict[tuple[object, ...], Spans]) -> AttentionCall:
-        """Return one call for all of them."""
+        """Return the joined call."""
         if len(self.parts) == 1:
             return replace(self.first, index=index)
         source = self.parts[0][0]
@@ -170,7 +169,7 @@ class _Chain:
         )
 
     def _pattern(self, known: dict[tuple[object, ...], Spans]) -> Placed:
-        """Return who may look at whom in the whole text."""
+        """Return the pattern of the whole text."""
         batch, source = self.first.batch, self.parts[0][0]
         first_query = self.num_keys - sum(self.num_queries)
         alike = looks_back(source.full_pattern) and all(
@@ -189,8 +188,8 @@ class _Chain:
             spans = _spans(one, known)
             if spans is None:
                 raise ValueError(
-                    f"calls of {self.first.module} can't be joined: their pattern, "
-                    f"{one.full_pattern}, has gaps and is not the same in all of them"
+                    f"can't join calls of {self.first.module}: their pattern, {one.full_pattern}, "
+                    "has gaps and differs between calls"
                 )
             empty = spans.first > spans.last
             first = (spans.first + dropped).masked_fill(empty, self.num_keys)
@@ -207,16 +206,13 @@ class _Chain:
         return Placed(from_mask(mask), first_query)
 
     def _bias(self, first_query: int, num_queries: int) -> Bias | None:
-        """Return what order does to a score in the whole text."""
+        """Return the bias of the whole text."""
         biases = [one.bias for one, _ in self.parts]
         if all(bias == biases[0] for bias in biases):
             return biases[0]
         numbers = [bias.values for bias in biases if isinstance(bias, FromTensor)]
         if len(numbers) < len(biases):
-            raise ValueError(
-                f"calls of {self.first.module} can't be joined: what is added to their scores "
-                "differs from call to call"
-            )
+            raise ValueError(f"can't join calls of {self.first.module}: their score biases differ")
         batch, heads = (max(x.shape[axis] for x in numbers) for axis in (0, 1))
         whole = numbers[0].new_zeros(batch, heads, num_queries, self.num_keys)
         row = 0
@@ -231,7 +227,7 @@ class _Chain:
 def _scores_of(call: AttentionCall) -> Scores:
     if isinstance(call.source, Scores):
         return call.scores
-    raise ValueError(f"{call} can't be joined to others: its queries and keys were not kept")
+    raise ValueError(f"can't join {call}: its queries and keys were not kept")
 
 
 def _share_keys(one: Scores, other: Scores) -> bool:
@@ -242,7 +238,7 @@ def _share_keys(one: Scores, other: Scores) -> bool:
 
 
 def _spans(source: Scores, known: dict[tuple[object, ...], Spans]) -> Spans | None:
-    """Return which keys each query of a call may look at; layers share what is known."""
+    """Return the spans of a call; cached for all layers."""
     _, _, num_queries, num_keys = source.shape
     positions = source.positions(range(num_queries))
     which = (source.full_pattern, tuple(positions.tolist()), num_keys)

@@ -1,4 +1,4 @@
-"""The calls that were seen, as a table."""
+"""Watched calls as a table."""
 
 import html
 import os
@@ -9,17 +9,17 @@ from regard.calls.call import AttentionCall
 from regard.matrix.scores import Scores
 
 MOST = 40
-"""The number of calls that a table shows; of more, the first and the last ones."""
+"""Maximum calls in a table: the first and the last ones."""
 
 _WIDEST = 36
-"""The number of letters that a pattern may have."""
+"""Maximum characters of a pattern."""
 
 _HEADER = ("", "module", "looks at", "heads", "queries × keys", "pattern", "kernel", "check")
 _TO_THE_RIGHT = (0, 3, 4)
 
 
 def as_text(calls: Sequence[AttentionCall]) -> str:
-    """Return a table for terminals; in colours where there are any."""
+    """Return a table for terminals, coloured if they support it."""
     shown = _shown(calls)
     rows = [_HEADER, *(_cells(call) if call else _gap(len(calls)) for call in shown)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADER))]
@@ -48,12 +48,12 @@ def as_html(calls: Sequence[AttentionCall]) -> str:
 
 
 def failed(call: AttentionCall) -> bool:
-    """Say whether a call must not be relied on."""
+    """Return whether a call is wrong or was not understood."""
     return bool(call.problem) or call.check.passed is False
 
 
 def _shown(calls: Sequence[AttentionCall]) -> list[AttentionCall | None]:
-    """Return the calls to show, with None where some are left out."""
+    """Return the calls to show, with None for a gap."""
     if len(calls) <= MOST:
         return list(calls)
     return [*calls[: MOST * 3 // 4], None, *calls[-MOST // 4 :]]

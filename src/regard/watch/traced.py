@@ -1,4 +1,4 @@
-"""Functions of a pair of positions, as they were when they were called."""
+"""Trace mask_mod and score_mod at the time of a call."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,22 +12,22 @@ _PLACES = 4
 
 
 class Traced:
-    """What a `mask_mod` or `score_mod` does now, whatever becomes of what it reads.
+    """A traced `mask_mod` or `score_mod`, independent of later changes of its closure.
 
-    It is traced once, for one pair. Numbers of Python that it reads are then part of the graph, and
-    the tensors that it reads are known: those of closures, modules and globals alike.
+    It is traced once, for one pair. Python numbers become constants of the graph, and all tensors
+    that it reads are known, from closures, modules and globals.
 
     Args:
         function: the function.
-        device: where its tensors lie.
-        score: the type of the score that is its first argument; None if it has none.
+        device: the device of its tensors.
+        score: the dtype of the score, its first argument; None for a mask_mod.
     """
 
     def __init__(
         self, function: Callable[..., Any], device: torch.device, score: torch.dtype | None = None
     ) -> None:
         self.name = getattr(function, "__name__", "a function")
-        # Not in inference mode, whose tensors have no versions; it is not the model that computes.
+        # Not in inference mode, whose tensors have no version counter.
         with torch.inference_mode(False), torch.no_grad():
             places = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(_PLACES)]
             scores = [] if score is None else [torch.zeros(1, dtype=score, device=device)]
@@ -40,18 +40,14 @@ class Traced:
         return tuple(getattr(self._graph, name) for name in self._names())
 
     def keep(self, keep_tensor: Callable[[Tensor], Tensor]) -> None:
-        """Read other tensors from now on.
-
-        Args:
-            keep_tensor: returns what is read instead of a tensor.
-        """
+        """Replace each tensor by `keep_tensor(tensor)`."""
         for name in self._names():
             kept = keep_tensor(getattr(self._graph, name))
             delattr(self._graph, name)
             setattr(self._graph, name, kept)
 
     def __call__(self, *args: Tensor) -> Any:
-        """Return what the function says of many pairs at once."""
+        """Return the function's results for many pairs."""
         return self._graph(*args)
 
     def _names(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a call means: who may look at whom, from where, and what is added to scores."""
+"""Interpret a captured call: pattern, positions and bias."""
 
 from dataclasses import replace
 
@@ -14,21 +14,21 @@ from regard.watch.raw_call import RawCall
 
 
 def as_computed(caught: RawCall) -> RawCall:
-    """Return a call with its tensors in the type that autocast gives them."""
+    """Return a call with its tensors in autocast's dtype."""
     query, key, value = autocasted(caught.query, caught.key, caught.value)
     return replace(caught, query=query, key=key, value=value)
 
 
 def understood(caught: RawCall, masks: Masks, *, cross: bool) -> AttentionInputs:
-    """Say what a call means; its values are not looked at, and those returned are its keys.
+    """Interpret a call; the returned values are its keys, as a placeholder.
 
     Args:
         caught: the call.
-        masks: reads its mask.
-        cross: whether its keys are known to be those of another sequence.
+        masks: converts its mask.
+        cross: whether it is known to be cross-attention.
 
     Raises:
-        ValueError: it isn't understood.
+        ValueError: it is not supported.
     """
     query, key = caught.query, caught.key
     batch, heads, queries, _ = query.shape

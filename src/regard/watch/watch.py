@@ -1,4 +1,4 @@
-"""`watch`: the attention of a running model."""
+"""`watch`: capture the attention of a running model."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -52,7 +52,7 @@ def watch(
     effects: bool = False,
     requests: Callable[[str], bool] | None = None,
 ) -> WatchContext[Seen] | WatchContext[SeenEngine]:
-    """See the attention of a model while it runs, exactly, with the kernels that it has.
+    """Capture the exact attention of a model while it runs, with its own kernels.
 
         with regard.watch(model) as seen:
             model(**inputs)
@@ -60,14 +60,13 @@ def watch(
         seen                     # a table of all calls of attention
         seen[5].matrix           # an AttentionMatrix
 
-    The model is not changed: its outputs are the same, and after the block nothing is left behind.
-    It sees `scaled_dot_product_attention`, `flex_attention`, `attend`, `nn.MultiheadAttention`,
-    whatever transformers calls its attention, and, in code that does without all of these, a
-    softmax that is multiplied with values, whatever is done to it in between. Of each call it
-    compares a few rows of A @ V with what the kernel returned. What can't be looked into, such as
-    block-sparse attention, is a row of the table with the reason.
+    The model's outputs don't change, and nothing remains after the block. It captures
+    `scaled_dot_product_attention`, `flex_attention`, `attend`, `nn.MultiheadAttention`,
+    transformers' attention interface, and in other code any softmax that is multiplied with values,
+    also after other operations. It compares a few rows of A @ V of each call with the kernel's
+    output. Unsupported attention, such as block-sparse, is listed with the reason.
 
-    Of a `vllm.LLM` it sees each request, prompt and generated tokens together:
+    For a `vllm.LLM` it captures each request, prompt and generated tokens together:
 
         with regard.watch(llm) as seen:
             outputs = llm.generate(prompts)
@@ -75,31 +74,29 @@ def watch(
         seen.requests[outputs[0].request_id][5].matrix
 
     Args:
-        model: any module, from transformers or not. Only calls that are made while one of its
-            modules runs are seen, and only in this thread. Or a `vllm.LLM`.
-        where: which modules to watch: a path or several, such as "model.layers.5.self_attn", with
-            wildcards if need be ("*.cross_attn") and with all that is below; the number of a layer
-            or several; or a function of a module's path and the module. All by default.
+        model: any module, from transformers or not, of which calls in this thread are captured; or
+            a `vllm.LLM`.
+        where: the modules to watch, with their children: one or several paths such as
+            "model.layers.5.self_attn" or "*.cross_attn"; one or several numbers of layers; or a
+            function of a module's path and the module. All by default.
         keep: "tensors" keeps references to queries and keys; "copies" copies them, for models that
-            write over theirs; a list of reductions such as `[Entropy(), Pool(512)]` computes these
-            during the call, as `call.results`, and lets queries and keys go.
-        check: whether to compare rows with what the kernel returned.
+            overwrite theirs; a list of reductions such as `[Entropy(), Pool(512)]` computes these
+            during the call, as `call.results`, and keeps no queries and keys.
+        check: whether to compare rows with the kernel's output.
         offload: a device to move queries and keys to after each call, such as "cpu".
-        values: whether to keep values too, as `call.value`, and to find the output projection, for
-            `call.norms`. No attention matrix needs them.
-        effects: whether to take the gradients of outputs down, so that after `target.backward()`
-            there are `seen[5].effects`, an `EffectMatrix`, and `seen.effects.heads()`. Parameters
-            may be frozen; queries, keys, values and outputs are kept.
-        requests: of an engine, which requests to watch: a function of a request's id. All by
-            default.
+        values: whether to keep values, as `call.value`, and the output projection, for
+            `call.norms`; matrices don't need them.
+        effects: whether to collect the gradients of outputs: after `target.backward()` there are
+            `seen[5].effects`, an `EffectMatrix`, and `seen.effects.heads()`. Parameters may be
+            frozen; queries, keys, values and outputs are kept.
+        requests: a function of a request's id that selects requests of an engine. All by default.
 
     Raises:
-        TypeError: model is no module, keep is neither a word nor reductions, or where is neither a
-            path, a number nor a function.
-        ValueError: keep is an unknown word, effects are wanted of what is not kept, where names
-            no module of the model, or an engine works in a way that can't be watched.
-        RuntimeError: no attention was seen, and the message lists likely reasons; or effects are
-            wanted of a model that is called without gradients.
+        TypeError: `model` is not a module, or `keep` or `where` has a wrong type.
+        ValueError: `keep` is unknown or excludes `effects`, `where` matches no module, or the
+            engine is not supported.
+        RuntimeError: no attention was seen, with a list of likely reasons; or `effects` is true
+            and the model is called without gradients.
 
     >>> import torch, regard
     >>> encoder = torch.nn.TransformerEncoderLayer(32, nhead=4, batch_first=True).eval()
@@ -109,7 +106,7 @@ def watch(
     AttentionMatrix(2 batch × 4 heads × 10 queries × 10 keys, float32, everyone())
     """
     if isinstance(where, Iterator):
-        # The block may be entered again.
+        # A list, because the context is reusable.
         where = list(where)
     if is_engine(model):
         if effects:
@@ -126,7 +123,7 @@ def watch(
             )
         )
     if requests is not None:
-        raise ValueError("requests= is for a vllm.LLM, and model is a module")
+        raise ValueError("requests must be None unless model is a vllm.LLM")
     return WatchContext(
         partial(
             _watching,
@@ -154,7 +151,7 @@ def _watching(
 ) -> Generator[Seen]:
     check_model(model)
     assert isinstance(model, nn.Module)
-    # Most programs that import regard watch nothing, and need not wait for what that takes.
+    # Imported here to keep `import regard` fast.
     from regard.watch.module_stack import named_modules
     from regard.watch.watcher import Watcher
 
@@ -162,14 +159,14 @@ def _watching(
     is_wanted = wanted(where)
     if not any(is_wanted(name, module) for name, module in named_modules(model)):
         some = some_names(named_modules(model))
-        raise ValueError(f"where={where!r} names no module of the model; {some}")
+        raise ValueError(f"where must match a module of the model, got {where!r}; {some}")
     options = replace(
         _options(is_wanted, keep), check=check, offload=offload, values=values, effects=effects
     )
     if effects and options.reductions is not None:
         raise ValueError(
-            'effects=True needs keep="tensors" or "copies": effects are known after the backward '
-            "pass, and can be summarised then"
+            'effects=True needs keep="tensors" or "copies": summarise effects after the backward '
+            "pass"
         )
     with ExitStack() as entered:
         if effects:
@@ -203,7 +200,7 @@ def _watching_engine(
     )
     watcher = EngineWatcher(runner_of(llm), what)
     if not watcher.num_layers:
-        raise ValueError(f"where={where!r} names no attention of the engine's model")
+        raise ValueError(f"where must match attention of the engine's model, got {where!r}")
     with watcher:
         yield seen
     if not seen.requests:
@@ -214,9 +211,9 @@ def _check_gradients(model: nn.Module, arguments: object) -> None:
     """Raise RuntimeError if a model is called without gradients."""
     if not torch.is_grad_enabled():
         raise RuntimeError(
-            "effects=True needs gradients, and the model is called without: leave torch.no_grad() "
-            "and torch.inference_mode() out. generate() has them off: call the model on the text "
-            "that it has generated instead"
+            "effects=True needs gradients: call the model without torch.no_grad() and "
+            "torch.inference_mode(). generate() disables gradients: call the model on the "
+            "generated text instead"
         )
 
 
@@ -225,10 +222,10 @@ no attention was seen. Likely reasons:
 - the model was not called inside the block, or another one was
 - it ran in another thread or process (DataParallel, a server): watch it where it runs
 - `where` leaves out the modules that have attention
-- it has no attention, or one by a kernel of its own (flash_attn, xformers, Triton): switch it to
-  PyTorch's, in transformers with model.set_attn_implementation("sdpa")
-- its attention is no softmax that is multiplied with values: by hashing (Reformer, YOSO), by
-  correlation (Autoformer), linear or sampled
+- it has no attention, or its own kernel (flash_attn, xformers, Triton): switch it to PyTorch's, in
+  transformers with model.set_attn_implementation("sdpa")
+- its attention is not a softmax that is multiplied with values: hashing (Reformer, YOSO),
+  correlation (Autoformer), linear or sampled attention
 - it was exported or compiled ahead of time: watch the original"""
 
 

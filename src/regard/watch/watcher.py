@@ -1,4 +1,4 @@
-"""What happens while a model is watched: calls are caught, understood, checked and kept."""
+"""Capture, interpret, check and keep the calls of a model."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +14,7 @@ from regard.calls.call import AttentionCall, layer_in
 from regard.calls.check import NOT_COMPARED, check_scores, check_weights
 from regard.calls.output_gradient import OutputGradient
 from regard.calls.output_projection import OutputProjection
+from regard.internals import is_backward, without_torch_function
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
 from regard.matrix.weights import Weights
@@ -31,7 +32,6 @@ from regard.watch.captured import (
 )
 from regard.watch.gradients import follow, let_flow
 from regard.watch.head_shards import head_shard
-from regard.watch.internals import is_backward, without_torch_function
 from regard.watch.masks import Masks
 from regard.watch.model_listener import ModelListener
 from regard.watch.module_stack import Frame
@@ -44,7 +44,7 @@ from regard.watch.understood import as_computed, understood
 
 
 class _CallSite(NamedTuple):
-    """Who made a call, and whether it is cross-attention, if that is known."""
+    """The module of a call, and whether it is cross-attention, if known."""
 
     owner: nn.Module
     module: str
@@ -53,12 +53,12 @@ class _CallSite(NamedTuple):
 
 
 class Watcher(ModelListener):
-    """Watches a model in the thread in which it is made.
+    """Watches a model in the current thread.
 
     Args:
         model: the model.
-        calls: the list that its calls are added to.
-        options: what to do with them.
+        calls: the list to which calls are added.
+        options: its options.
     """
 
     rank = Rank.WATCH
@@ -93,8 +93,8 @@ class Watcher(ModelListener):
 
     @property
     def is_active(self) -> bool:
-        # In the backward pass, a model that saves memory computes its calls a second time. Then
-        # their outputs need gradients again.
+        # A checkpointed model recomputes its calls in the backward pass; then their outputs need
+        # gradients again.
         return super().is_active and (self._options.effects or not is_backward())
 
     def catch(self, kernel: str, module: nn.Module | None, read: Callable[[], RawCall]) -> None:
@@ -102,12 +102,12 @@ class Watcher(ModelListener):
         if site is None:
             return
         if is_backward():
-            # What can't be read was not made to need gradients the first time either.
+            # A call that can't be read did not get gradients the first time either.
             with suppress(Exception):
                 self._let_flow(read())
             return
         needs_flow = torch.is_grad_enabled()
-        # What is computed here is nothing that anybody watches.
+        # Our own computations must not be watched.
         with torch.no_grad(), without_torch_function():
             caught: RawCall | None = None
             if self._num_runs != self._places.num_runs:
@@ -119,7 +119,7 @@ class Watcher(ModelListener):
                     self._let_flow(caught)
                 call = self._understood(site, caught)
             except Exception as error:  # noqa: BLE001
-                # Whatever it is: a model must not fail because somebody looks at it.
+                # A watched model must not fail because of us.
                 if caught is not None and caught.weights is not None:
                     call = self._own(site, caught.weights, caught.value, caught.output)
                 else:
@@ -166,7 +166,7 @@ class Watcher(ModelListener):
         self._spoil(frame, reason)
 
     def _spoil(self, frame: Frame, reason: str) -> None:
-        """Say that what a module has computed can't be looked into, not even parts of it."""
+        """Mark all calls of a module as not captured."""
         name = self._places.name(frame.module)
         if frame.problem or name is None or not self._options.wanted(name, frame.module):
             return
@@ -181,7 +181,7 @@ class Watcher(ModelListener):
         self._calls[index] = replace(self._calls[index], projection=projection)
 
     def _add(self, site: _CallSite, call: AttentionCall) -> None:
-        """Add a call to the others, and compute what is wanted of it."""
+        """Add a call, and compute its reductions."""
         if not call.problem:
             try:
                 source = call.source
@@ -196,7 +196,7 @@ class Watcher(ModelListener):
         self._calls.append(call)
 
     def _site(self, kernel: str, module: nn.Module | None) -> _CallSite | None:
-        """Return who made a call, or None if it isn't wanted."""
+        """Return the site of a call, or None if its module is not watched."""
         module = self._places.current if module is None else module
         name = None if module is None or not self.is_active else self._places.name(module)
         if module is None or name is None or not self._options.wanted(name, module):
@@ -228,7 +228,7 @@ class Watcher(ModelListener):
         )
 
     def _scores(self, site: _CallSite, caught: RawCall) -> Scores:
-        """Say what a call means."""
+        """Interpret a call."""
         query, key = caught.query.detach(), caught.key.detach()
         added = None if caught.added is None else caught.added.detach()
         detached = replace(caught, query=query, key=key, added=added)
@@ -246,9 +246,9 @@ class Watcher(ModelListener):
         )
 
     def _kept(self, module: str, source: Scores) -> Scores:
-        """Return a source with tensors that may be kept."""
+        """Return a source with tensors that can be kept."""
         _, _, queries, keys = source.shape
-        # A cache is written to again and again.
+        # A cache is overwritten in each step.
         copy = keys != queries
         key = self._keep_tensor(source.whole_key, copy=copy)
         for leaf in source.full_pattern.leaves():
@@ -277,7 +277,7 @@ class Watcher(ModelListener):
         return keep(tensor, always_copy=always, offload=self._options.offload)
 
     def _kept_bias(self, bias: Bias | None) -> Bias | None:
-        """Return a bias to keep, the same for all calls for as long as it stays the same."""
+        """Return a bias to keep, shared by calls while it is unchanged."""
         if not isinstance(bias, nn.Module):
             return keep_bias(bias, self._keep_tensor)
         versions = [tensor._version for tensor in bias.tensors]
@@ -295,7 +295,7 @@ class Watcher(ModelListener):
         output: Tensor,
         dropped: bool = False,
     ) -> AttentionCall:
-        """Return a call of which weights are known, because somebody wrote them down."""
+        """Return a call with explicit weights."""
         weights = weights.detach()
         check = NOT_COMPARED
         if self._options.check:
@@ -315,7 +315,7 @@ class Watcher(ModelListener):
         )
 
     def _let_flow(self, call: RawCall) -> None:
-        """Make sure that gradients reach what the model gets, if effects are wanted."""
+        """Make the output of a call require gradients, if effects are wanted."""
         if self._options.effects:
             with without_torch_function():
                 let_flow(call.original if call.instead is None else call.instead)
@@ -329,13 +329,13 @@ class Watcher(ModelListener):
         *,
         dropped: bool,
     ) -> AttentionCall:
-        """Return a call that will be told of the gradients of its output.
+        """Return a call that collects the gradients of its output.
 
         Args:
             call: the call.
             value: its values.
             output: its output.
-            original: the tensor of which the output is a view.
+            original: the kernel's result, of which the output is a view.
             dropped: whether there was dropout.
         """
         source = call.source
@@ -372,7 +372,7 @@ class Watcher(ModelListener):
 
 
 def _is_cross(source: Scores) -> bool:
-    """Guess whether a call looked at another sequence: at one of another length, in no order."""
+    """Guess cross-attention: another number of keys, and no mask except padding."""
     _, _, queries, keys = source.shape
     if queries in (1, keys):
         return False

@@ -1,4 +1,4 @@
-"""Which modules of a model are meant."""
+"""Select modules of a model."""
 
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
@@ -6,11 +6,11 @@ from fnmatch import fnmatchcase
 from torch import nn
 
 Where = str | int | Callable[[str, nn.Module], bool]
-"""A module's path, with wildcards; a layer's number; or a rule for a path and its module."""
+"""A module's path, with wildcards; a layer's number; or a function of a path and its module."""
 
 
 def check_model(model: object) -> None:
-    """Raise TypeError if a model is none."""
+    """Raise TypeError unless a model is a module."""
     if isinstance(model, nn.Module):
         return
     hint = ""
@@ -22,7 +22,7 @@ def check_model(model: object) -> None:
 
 
 def wanted(where: Where | Iterable[str | int] | None) -> Callable[[str, nn.Module], bool]:
-    """Return a rule that says of a module whether it is meant."""
+    """Return a function that tells whether a module is selected."""
     if where is None:
         return lambda name, module: True
     if callable(where):
@@ -38,7 +38,7 @@ def wanted(where: Where | Iterable[str | int] | None) -> Callable[[str, nn.Modul
 
 
 def is_meant(name: str, one: str | int) -> bool:
-    """Say whether a path, or a module that it is below, is meant by a path or a layer's number."""
+    """Return whether a path, or a parent of it, matches a path or a layer's number."""
     parts = name.split(".")
     if isinstance(one, int):
         return one in [int(part) for part in parts if part.isdecimal()][:1]
@@ -47,9 +47,10 @@ def is_meant(name: str, one: str | int) -> bool:
 
 
 def some_names(modules: Iterable[tuple[str, nn.Module]]) -> str:
-    """Return words that name a few modules of a model, those first that have others inside."""
+    """Return a message with a few modules of a model, those with children first."""
     inside = [(name, module) for name, module in modules if name]
     if not inside:
-        return "it has none inside: leave where out"
+        return "it has no children: leave where out"
+
     inside.sort(key=lambda named: next(named[1].children(), None) is None)
     return f"some are {[name for name, _ in inside[:5]]}"

@@ -1,4 +1,4 @@
-"""Questions about annotated words, asked of every head."""
+"""Probes: score heads on annotated words."""
 
 from regard.atlas.probes.coreference import Coreference
 from regard.atlas.probes.probe import Probe

@@ -1,4 +1,4 @@
-"""Which heads find who was named before."""
+"""Score heads on coreference."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -16,12 +16,12 @@ from regard.matrix import Between
 
 
 class _Question(NamedTuple):
-    """A mention of what was mentioned before.
+    """A mention of an entity that was mentioned before.
 
     Attributes:
         word: its head.
         candidates: the heads of all mentions before it, in order, each once.
-        right: which of these are heads of mentions of the same.
+        right: whether each is a head of a mention of the same entity.
     """
 
     word: int
@@ -31,20 +31,20 @@ class _Question(NamedTuple):
 
 @dataclass(frozen=True)
 class Coreference:
-    """Whether the earlier mention that a head looks at most is one of the same person or thing.
+    """Whether the earlier mention with the largest weight is one of the same entity.
 
-    After Clark et al. 2019. Mentions stand for themselves by their head words. For each mention of
-    what was mentioned before in the window, with another word, the head is right if, of the head
-    words of all mentions before, it gives most to one of those of the same entity; the first one
-    of equals; never one that it gives nothing to.
+    After Clark et al. 2019. A mention is represented by its head word. For each mention of an
+    entity that was mentioned before in the window, with another word, a head is right if, of the
+    head words of all earlier mentions, one of the same entity has the largest weight. The first of
+    equal weights counts; a weight of 0 never does.
 
-    What is counted, for each split:
+    Counts, for each split:
 
         coreference/hits/{split}        [calls, heads]
         coreference/total/{split}       []
-        coreference/nearest/{split}     [], if one always took the nearest mention before
-        coreference/same_head/{split}   [], if one took the nearest with the same head word, in
-                                        capitals or not, or else the nearest
+        coreference/nearest/{split}     [], hits of the nearest earlier mention
+        coreference/same_head/{split}   [], hits of the nearest one with the same head word,
+                                        ignoring case, or else of the nearest
     """
 
     kind: ClassVar[str] = "mentions"
@@ -85,12 +85,12 @@ class Coreference:
 
 
 def _heads(window: TokenWindow) -> list[int]:
-    """Return the words that stand for mentions, in order, each once."""
+    """Return the head words of mentions, in order, each once."""
     return sorted({mention.head for mention in notes_of(window).mentions})
 
 
 def _questions(window: TokenWindow) -> Iterator[_Question]:
-    """Yield the mentions of what was mentioned before."""
+    """Yield the mentions of entities that were mentioned before."""
     mentions, heads = notes_of(window).mentions, _heads(window)
     for mention in mentions:
         right = {

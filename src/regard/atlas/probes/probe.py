@@ -1,4 +1,4 @@
-"""What a probe is: a question about annotated words, asked of every head."""
+"""The protocol of probes."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Protocol, runtime_checkable
@@ -14,17 +14,17 @@ from regard.matrix import Between
 
 @runtime_checkable
 class Probe(Protocol):
-    """A question about annotated words whose answer a head may know.
+    """Scores heads on annotated words.
 
-    The model runs on a batch of windows under `watch(model, keep=[probe.groups(windows)])`, and
-    what was found in each of its calls of attention is handed to `score`.
+    The model runs on a batch of windows under `watch(model, keep=[probe.groups(windows)])`, and the
+    result of each call is passed to `score`.
     """
 
     kind: ClassVar[str]
-    """Of the windows that it looks at."""
+    """The kind of its windows."""
 
     def groups(self, windows: Sequence[TokenWindow]) -> Between:
-        """Return what must be known of a batch of windows with equally many tokens."""
+        """Return the reduction for a batch of windows of one length."""
         ...
 
     def score(
@@ -34,31 +34,30 @@ class Probe(Protocol):
         call: int,
         tally: Tally,
     ) -> None:
-        """Add to a tally what the heads of a call knew.
+        """Add the scores of the heads of a call to a tally.
 
         Args:
             windows: the batch.
-            found: the sums that `groups` asked for.
-            call: the number of the call of attention.
-            tally: what to add to.
+            found: the result of `groups`.
+            call: the number of the call.
+            tally: the tally.
         """
         ...
 
     def count(self, windows: Sequence[TokenWindow], tally: Tally) -> None:
-        """Add to a tally what does not depend on the model: once for each window."""
+        """Add the totals to a tally, once for each window."""
         ...
 
 
 def notes_of(window: TokenWindow) -> Notes:
-    """Return what was noted of a window.
+    """Return the annotations of a window.
 
     Raises:
-        ValueError: nothing was.
+        ValueError: there are none.
     """
     if window.notes is None:
         raise ValueError(
-            f"a window that is probed must have notes, got {window.name!r} without: "
-            "make it of annotated text"
+            f"a probed window must have notes, got {window.name!r} without: use annotated text"
         )
     return window.notes
 
@@ -66,13 +65,11 @@ def notes_of(window: TokenWindow) -> Notes:
 def between_words(windows: Sequence[TokenWindow], words: Sequence[Sequence[int]]) -> Between:
     """Return attention from word to word, after Clark et al. 2019.
 
-    It is the mean over the tokens of the word that looks, and the sum over those of the word that
-    is looked at.
+    It is the mean over the tokens of the query word, and the sum over those of the key word.
 
     Args:
-        windows: a batch of windows with equally many tokens.
-        words: the numbers of the words of each window that are of interest. Where a window has
-            fewer than another, groups without members follow.
+        windows: a batch of windows of one length.
+        words: the indices of the words of each window; shorter lists are padded with empty groups.
     """
     tokens = len(windows[0].ids)
     members = torch.zeros(len(windows), max(map(len, words)), tokens, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Which heads find the word that governs another, or is governed by it."""
+"""Score heads on dependency relations."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -16,31 +16,29 @@ from regard.atlas.window import Notes, TokenWindow
 from regard.matrix import Between
 
 REACH = 32
-"""How far a word may be from another for their distance to be counted."""
+"""Largest distance in words that is counted."""
 
 _LEFT_OUT = ("root", "punct")
 
 
 @dataclass(frozen=True)
 class Relations:
-    """Whether the word that a head looks at most is the governor, or a dependent, of the word.
+    """Whether the word with the largest weight is the governor, or a dependent, of the word.
 
-    After Clark et al. 2019. For each relation and each pair of words that are in it, the head is
-    right if, of all other words of the sentence, it is the pair's other word that it gives most to;
-    the first one of equals; never one that it gives nothing to. This is asked in both directions:
-    "governor" from the dependent, "dependent" from the governor. Subtypes of relations are not told
-    apart; the root and punctuation are left out.
+    After Clark et al. 2019. For each relation and each of its pairs of words, a head is right if,
+    of all other words of the sentence, the pair's other word has the largest weight. The first of
+    equal weights counts; a weight of 0 never does. Both directions are counted: "governor" from the
+    dependent, "dependent" from the governor. Subtypes are merged; root and punctuation are skipped.
 
-    What is counted, for each split:
+    Counts, for each split:
 
         relations/{relation}/{direction}/hits/{split}      [calls, heads]
         relations/{relation}/{direction}/total/{split}     []
         relations/{relation}/{direction}/offsets/{split}   [65], of targets at −32 … 32 words
 
     Args:
-        causal: whether the model sees only what came before: visible targets only. A pair counts
-            where the word that is looked for stands before the one that looks, and it is found
-            among the words before.
+        causal: whether the model is causal. Then only pairs whose target precedes the query count,
+            among the words before the query.
     """
 
     causal: bool = False
@@ -83,7 +81,7 @@ class Relations:
     def _strongest(
         self, weights: Float[ndarray, "heads words words"]
     ) -> Int[ndarray, "heads words"]:
-        """Return the other word that each word looks at most; −1 where it looks at none."""
+        """Return the other word with the largest weight for each word; −1 without any."""
         size = weights.shape[1]
         numbers = np.arange(size)
         hidden = numbers >= numbers[:, None] if self.causal else np.eye(size, dtype=bool)

@@ -1,4 +1,4 @@
-"""From what probes counted to rows of tables."""
+"""Rows of tables from the counts of probes."""
 
 from math import sqrt
 from typing import Any
@@ -14,23 +14,23 @@ from regard.atlas.tally import Tally
 Row = dict[str, Any]
 
 _CHOOSE, _SCORE = 0, 1
-"""On which split a head or an offset is chosen, and on which it is scored."""
+"""The splits on which heads and offsets are chosen and scored."""
 
 _DEVIATIONS = 1.959963984540054
-"""So many standard deviations around the mean hold 95 % of a normal distribution."""
+"""Standard deviations around the mean that contain 95 % of a normal distribution."""
 
 
 def wilson(hits: int, total: int) -> tuple[float, float]:
-    """Return Wilson's interval for a share, which holds the true one in 95 of 100 cases.
+    """Return Wilson's 95 % confidence interval of hits / total.
 
-    It is where |hits / total − p| is at most z · √(p · (1 − p) / total).
+    All p with |hits / total − p| ≤ z · √(p · (1 − p) / total).
 
     Args:
-        hits: how many were right.
-        total: of how many, above 0.
+        hits: number of hits.
+        total: number of trials, above 0.
     """
     if not 0 <= hits <= total or total < 1:
-        raise ValueError(f"hits must lie between 0 and total above 0, got {hits} of {total}")
+        raise ValueError(f"hits must be from 0 to total, and total above 0, got {hits} of {total}")
     share, square = hits / total, _DEVIATIONS**2 / total
     middle = share + square / 2
     half = sqrt(square * (share * (1 - share) + square / 4))
@@ -39,20 +39,20 @@ def wilson(hits: int, total: int) -> tuple[float, float]:
 
 
 def relations_table(tally: Tally) -> list[Row]:
-    """Return how well each head knows each relation.
+    """Return the score of each head on each relation.
 
-    Heads and offsets are chosen on one half of the documents, split 0, and scored on the other:
-    the best of hundreds of heads on the same sentences would be a matter of luck.
+    Heads and offsets are chosen on one half of the documents, split 0, and scored on the other,
+    split 1: choosing the best of hundreds of heads on the same sentences would bias its score.
 
     Args:
-        tally: what `Relations` counted.
+        tally: the counts of `Relations`.
 
     Returns:
         a row for each relation, direction, layer (the number of the call) and head. Hits and totals
-        are of split 1, and of split 0 where the name ends on `_choose`. `score` is hits / total,
-        between `low` and `high` (Wilson, 95 %); `offset` is the distance in words that was most
-        frequent on split 0, and `offset_score` its share on split 1; `best` is true for the head
-        with most hits on split 0. What can't be said, for lack of examples, is None.
+        are of split 1, or of split 0 if the name ends with `_choose`. `score` is hits / total,
+        between `low` and `high` (Wilson, 95 %); `offset` is the most frequent distance in words on
+        split 0, and `offset_score` its share on split 1; `best` is true for the head with the most
+        hits on split 0. None without examples.
     """
     rows: list[Row] = []
     for relation, direction in sorted({_relation(name) for name in tally.sums} - {("", "")}):
@@ -65,15 +65,15 @@ def relations_table(tally: Tally) -> list[Row]:
 
 
 def coreference_table(tally: Tally) -> list[Row]:
-    """Return how well each head knows who was named before.
+    """Return the score of each head on coreference.
 
     Args:
-        tally: what `Coreference` counted.
+        tally: the counts of `Coreference`.
 
     Returns:
-        rows as those of `relations_table`, for each layer and head, but with other baselines: the
-        score of whoever takes the nearest mention, `nearest`, or the nearest one with the same
-        head word if there is one, `same_head`.
+        rows as of `relations_table`, for each layer and head, with other baselines: `nearest`, the
+        score of the nearest mention, and `same_head`, of the nearest one with the same head word if
+        there is one.
     """
     total = _count(tally, "coreference", "total", _SCORE)
     baselines = {
@@ -108,7 +108,7 @@ def _rows(tally: Tally, name: str, baselines: Row) -> list[Row]:
 
 
 def _hits(tally: Tally, name: str, split: int) -> Int[ndarray, "calls heads"]:
-    """Return hits of a split, of the same size for both: one may have seen fewer calls."""
+    """Return the hits of a split, padded to the size of both."""
     both = [tally.sums.get(f"{name}/hits/{one}") for one in (_CHOOSE, _SCORE)]
     shapes = [array.shape for array in both if array is not None] or [(0, 0)]
     hits: NDArray[np.int64] = np.zeros([max(sizes) for sizes in zip(*shapes, strict=True)], int)
@@ -123,13 +123,13 @@ def _count(tally: Tally, name: str, what: str, split: int) -> int:
 
 
 def _relation(name: str) -> tuple[str, str]:
-    """Return relation and direction of the name of a sum; empty ones if it has none."""
+    """Return relation and direction from the name of a sum; "" without."""
     parts = name.split("/")
     return (parts[1], parts[2]) if parts[0] == "relations" and len(parts) == 5 else ("", "")
 
 
 def _offset(tally: Tally, name: str) -> int | None:
-    """Return the most frequent distance on split 0; of several the shortest, backwards first."""
+    """Return the most frequent distance on split 0; of equals the shortest, backwards first."""
     counts = tally.sums.get(f"{name}/offsets/{_CHOOSE}")
     if counts is None or not counts.any():
         return None

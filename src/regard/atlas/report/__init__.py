@@ -1,4 +1,4 @@
-"""The report of a survey: one file to look at in a browser."""
+"""The HTML report of a survey."""
 
 from regard.atlas.report.document import report
 

@@ -1,4 +1,4 @@
-"""Where a report comes from, in words."""
+"""The metadata of a report as text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,11 +16,11 @@ ORDER = (
     "date",
     "versions",
 )
-"""What is told first, if it is known; all else comes after it."""
+"""Entries that come first."""
 
 
 def provenance(about: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return all that is known of a survey, as pairs of words.
+    """Return the metadata of a survey as pairs of strings.
 
     >>> provenance({"tokens": 1200000, "model": "minilm", "versions": {"torch": "2.9"}})
     [('model', 'minilm'), ('tokens', '1,200,000'), ('versions', 'torch 2.9')]
@@ -38,14 +38,14 @@ def provenance(about: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def skipped(about: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Return what was skipped and how often, the most frequent first."""
+    """Return the counts of skipped items by reason, the most frequent first."""
     counts: Mapping[str, Any] = about.get("skipped") or {}
     pairs = [(str(reason), int(number)) for reason, number in counts.items()]
     return sorted(pairs, key=lambda pair: -pair[1])
 
 
 def headline(about: Mapping[str, Any]) -> str:
-    """Return in one line how large a survey is."""
+    """Return the size of a survey in one line."""
     counts = [
         f"{in_words(about[name])} {name}"
         for name in ("layers", "heads", "documents", "tokens")
@@ -56,7 +56,7 @@ def headline(about: Mapping[str, Any]) -> str:
 
 
 def in_words(value: Any) -> str:
-    """Return a value of any kind as a line of words."""
+    """Format any value in one line."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""A report as HTML: one file, with nothing in it that comes from elsewhere."""
+"""A report as self-contained HTML."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,17 +8,17 @@ from regard.views.one_file import one_file
 
 
 def report(tables: Mapping[str, Table], about: Mapping[str, Any]) -> str:
-    """Return a survey as a page to look at in a browser, whole in itself.
+    """Return the self-contained HTML report of a survey.
 
     Args:
-        tables: the tables of an atlas, of pyarrow, by name: heads, and if they are known offsets,
-            distances, relations, coreference and examples.
-        about: what is known of the survey: model, source, tokens, windows, documents, date,
-            versions, skipped (how often something was, by reason), and whatever else.
+        tables: the pyarrow tables of an atlas, by name: heads, and optionally offsets, distances,
+            relations, coreference and examples.
+        about: the metadata: model, source, tokens, windows, documents, date, versions, skipped
+            (counts by reason), and others.
 
     Raises:
         ValueError: there are no heads.
-        FileNotFoundError: the script of the page was not built.
+        FileNotFoundError: the script of the page is not built.
     """
     facts = facts_of(tables, about)
     return one_file(
@@ -26,5 +26,5 @@ def report(tables: Mapping[str, Table], about: Mapping[str, Any]) -> str:
         "atlas",
         title=f"{facts['title']} · atlas",
         facts=facts,
-        sorry="This report shows its tables with the help of JavaScript.",
+        sorry="This report needs JavaScript.",
     )

@@ -1,4 +1,4 @@
-"""Texts of examples as pieces, of which some are marked."""
+"""Texts of examples, split into highlighted and other pieces."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -7,21 +7,21 @@ from typing import Any
 from regard.atlas.labels import Row
 
 AROUND = 160
-"""So many characters are kept on each side of what is marked; a longer text is shortened there."""
+"""Characters kept on each side of a highlight."""
 
 Piece = tuple[str, str]
-"""A part of a text, and what it is: "query", "key", "both" or ""."""
+"""A piece of a text, and its kind: "query", "key", "both" or ""."""
 
 
 @dataclass(frozen=True)
 class HighlightSpan:
-    """Characters of a text, from `start` up to but not including `end`."""
+    """Characters of a text, from `start` up to and excluding `end`."""
 
     start: int
     end: int
 
     def trimmed(self, text: str) -> "HighlightSpan":
-        """Return the span within the text, without the spaces around what it marks."""
+        """Clip the span to the text, and strip spaces."""
         start, end = (max(0, min(len(text), place)) for place in (self.start, self.end))
         marked = text[start:end]
         if not marked.strip():
@@ -31,12 +31,12 @@ class HighlightSpan:
 
 
 def pieces_of(text: str, query: HighlightSpan, key: HighlightSpan) -> list[Piece]:
-    """Return a text cut where marks begin and end, and shortened far from them.
+    """Split a text at highlights, and shorten it far from them.
 
     Args:
         text: the text.
-        query: from where a head looks.
-        key: what it looks at.
+        query: the query.
+        key: the key.
 
     >>> pieces_of("The cat sat", HighlightSpan(8, 11), HighlightSpan(3, 7))
     [('The ', ''), ('cat', 'key'), (' ', ''), ('sat', 'query')]
@@ -55,7 +55,7 @@ def pieces_of(text: str, query: HighlightSpan, key: HighlightSpan) -> list[Piece
 
 
 def example_of(row: Row, head: int) -> dict[str, Any]:
-    """Return an example as the report holds it."""
+    """Return an example in the report's format."""
     query, key = (
         HighlightSpan(row[f"{name}_start"], row[f"{name}_end"]) for name in ("query", "key")
     )
@@ -68,12 +68,12 @@ def example_of(row: Row, head: int) -> dict[str, Any]:
 
 
 def _shortened(text: str, opens: bool, closes: bool) -> str:
-    """Return what is near the ends of a text at which something is marked."""
+    """Shorten a text to its ends that are next to a highlight."""
     head = "" if opens else text[:AROUND]
     tail = "" if closes else text[-AROUND:]
     if len(text) <= len(head) + len(tail) + 1 or (opens and closes):
         return text
-    # Words are kept whole, if they are no monsters.
+    # Whole words, unless they are very long.
     head = head[: head.rfind(" ") + 1] or head
     tail = tail[tail.find(" ") :] if " " in tail else tail
     return f"{head}…{tail}"

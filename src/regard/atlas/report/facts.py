@@ -1,4 +1,4 @@
-"""All that is in a report, as the script of the page reads it; see `web/README.md`."""
+"""The data of a report for the page's script; see `web/README.md`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -13,7 +13,7 @@ from regard.atlas.report.scores import Places, coreference_of, relations_of
 from regard.atlas.rules import FEWEST, MEASURES_OF_RULES, RULES
 
 VERSION = 1
-"""Of the form in which facts are written."""
+"""Version of the format."""
 
 
 @runtime_checkable
@@ -26,11 +26,11 @@ class Table(Protocol):
 
 
 def facts_of(tables: Mapping[str, Table], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is in a report.
+    """Return the data of a report.
 
     Args:
         tables: the tables of an atlas, by name; all but "heads" may be missing.
-        about: what is known of the survey.
+        about: the survey's metadata.
 
     Raises:
         ValueError: there are no heads.
@@ -38,8 +38,7 @@ def facts_of(tables: Mapping[str, Table], about: Mapping[str, Any]) -> dict[str,
     rows = {name: table.to_pylist() for name, table in tables.items()}
     if not rows.get("heads"):
         raise ValueError(
-            "tables must have a table heads with a row for each head, got "
-            f"{', '.join(rows) or 'none'}; survey a model first"
+            f"tables must have heads, with a row for each head, got {', '.join(rows) or 'none'}"
         )
     heads = sorted(rows["heads"], key=place_of)
     places = {place_of(row): number for number, row in enumerate(heads)}
@@ -72,7 +71,7 @@ def _examples(rows: Sequence[Row], places: Places) -> list[dict[str, Any]]:
 
 
 def _rules() -> list[dict[str, str]]:
-    """Return all rules, in words."""
+    """Return all rules as text."""
     found: list[dict[str, str]] = []
     names = {measure.id: measure.name for measure in MEASURES} | MEASURES_OF_RULES
     for rule in RULES:

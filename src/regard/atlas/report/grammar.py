@@ -1,4 +1,4 @@
-"""Relations of Universal Dependencies in plain words."""
+"""Names of the relations of Universal Dependencies."""
 
 RELATIONS = {
     "acl": "clause that modifies a noun",

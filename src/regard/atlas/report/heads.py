@@ -1,4 +1,4 @@
-"""Heads as the report holds them: measures, offsets, distances and names."""
+"""Heads in the report's format: measures, offsets, distances and labels."""
 
 import math
 from collections import defaultdict
@@ -11,7 +11,7 @@ from regard.atlas.report.scores import Places
 from regard.atlas.rules import RULES
 
 Shares = Mapping[tuple[int, int], Mapping[int, float]]
-"""For each layer and head, how much it looks at each offset, or at each bin."""
+"""Share of attention of each layer and head at each offset, or in each bin."""
 
 
 def heads_of(rows: Sequence[Row], offsets: Shares, distances: Shares) -> list[dict[str, Any]]:
@@ -19,8 +19,8 @@ def heads_of(rows: Sequence[Row], offsets: Shares, distances: Shares) -> list[di
 
     Args:
         rows: the table of heads.
-        offsets: how much each head looks at each offset.
-        distances: how much it looks at each bin of distances.
+        offsets: shares at each offset.
+        distances: shares in each bin of distances.
     """
     all_offsets, all_bins = keys_of(offsets), keys_of(distances)
     return [
@@ -39,12 +39,12 @@ def heads_of(rows: Sequence[Row], offsets: Shares, distances: Shares) -> list[di
 
 
 def keys_of(shares: Shares) -> list[int]:
-    """Return all offsets or bins that any head has, in order."""
+    """Return all offsets or bins of any head, in order."""
     return sorted({key for each in shares.values() for key in each})
 
 
 def distances_of(rows: Iterable[Row]) -> dict[tuple[int, int], dict[int, float]]:
-    """Return how much each head looks at each half octave of distances."""
+    """Return the share of each head in each half octave of distances."""
     found: dict[tuple[int, int], dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for row in rows:
         if (share := known(row["share"])) is not None:
@@ -64,7 +64,7 @@ def bins_of(rows: Iterable[Row]) -> list[tuple[int, int]]:
 
 
 def half_octave(distance: int) -> int:
-    """Return which half octave a distance is in: 0; 1; 2; 3; 4, 5; 6, 7; 8 to 11; and so on.
+    """Return the half octave of a distance: 0; 1; 2; 3; 4, 5; 6, 7; 8 to 11; ….
 
     >>> [half_octave(distance) for distance in (0, 1, 2, 3, 4, 5, 6, 8, 12)]
     [-1, 0, 2, 3, 4, 4, 5, 6, 7]
@@ -73,7 +73,7 @@ def half_octave(distance: int) -> int:
 
 
 def labels_section(heads: Sequence[Row], offsets: Shares, places: Places) -> list[dict[str, Any]]:
-    """Return the rules of each label, and the heads that it was given, the strongest first."""
+    """Return the rules of each label and its heads, the strongest first."""
     names = list(dict.fromkeys(rule.label for rule in RULES))
     given: dict[str, list[tuple[float, int]]] = {name: [] for name in names}
     for row in heads:
@@ -95,7 +95,7 @@ def labels_section(heads: Sequence[Row], offsets: Shares, places: Places) -> lis
 
 
 def _strength(kind: str, row: Row, offsets: Shares, times: int) -> float:
-    """Return by how much a head deserves a label; of relations, how many it has."""
+    """Return the sort key of a head for a label; for relations, their number."""
     for rule in RULES:
         value = known(row.get(rule.measure))
         if rule.label == kind and value is not None:

@@ -1,4 +1,4 @@
-"""What is measured of each head, in words."""
+"""Names and definitions of the measures."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,15 +6,14 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class ReportMeasure:
-    """A number for each head.
+    """A measure of each head.
 
     Attributes:
         id: the column of the table of heads.
-        name: what it is called.
-        unit: what it is counted in, "" for a share.
-        about: how it is defined.
-        scale: how colours are spread: over values, or over their logarithms where few heads would
-            take all colours.
+        name: its display name.
+        unit: its unit; "" for a share.
+        about: its definition.
+        scale: the scale of colours, linear or logarithmic.
     """
 
     id: str
@@ -108,5 +107,5 @@ MEASURES = (
         "windows",
     ),
 )
-"""All measures, in the order of menus. Those without a unit are shares of attention, 0 to 1, and
-means over rows if nothing else is said."""
+"""All measures, in the order of menus. Those without a unit are shares of attention, 0 to 1; means
+over rows by default."""

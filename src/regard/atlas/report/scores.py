@@ -1,4 +1,4 @@
-"""What heads score on annotated text, as the report holds it."""
+"""Scores on annotated text in the report's format."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,18 +8,18 @@ from regard.atlas.labels import Row, known, place_of, relation_name, signed
 from regard.atlas.report.grammar import RELATIONS
 
 MOST = 24
-"""So many heads of a relation are in the report: the best, and those that score most."""
+"""Heads per relation in the report: the best, and those with the highest scores."""
 
 Places = Mapping[tuple[int, int], int]
-"""Which number each layer and head has."""
+"""The number of each layer and head."""
 
 
 def relations_of(rows: Iterable[Row], places: Places) -> list[dict[str, Any]]:
-    """Return all relations, those first whose baseline a head beats by most beyond doubt.
+    """Return all relations, by `_gain`.
 
     Args:
         rows: the table of relations.
-        places: which number each layer and head has.
+        places: the number of each layer and head.
     """
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -32,7 +32,7 @@ def relations_of(rows: Iterable[Row], places: Places) -> list[dict[str, Any]]:
 
 
 def coreference_of(rows: Sequence[Row], places: Places) -> list[dict[str, Any]]:
-    """Return coreference, in the form of a relation; nothing if it was not measured."""
+    """Return coreference in the form of a relation; empty if it was not measured."""
     if not rows:
         return []
     names = {"nearest": "nearest mention", "same_head": "same head word, else nearest"}
@@ -48,7 +48,7 @@ def coreference_of(rows: Sequence[Row], places: Places) -> list[dict[str, Any]]:
 def _task(
     name: str, meaning: str, baselines: list[dict[str, Any]], rows: Sequence[Row], places: Places
 ) -> dict[str, Any]:
-    """Return something that heads can be good at, and how good they are."""
+    """Return a relation with the scores of heads."""
     measured = [row for row in rows if known(row.get("score")) is not None]
     ranked = sorted(measured, key=lambda row: (not row.get("best"), -row["score"]))
     heads = [_scored(row, places) for row in ranked[:MOST] if place_of(row) in places]
@@ -63,10 +63,7 @@ def _task(
 
 
 def _gain(heads: Sequence[dict[str, Any]], baselines: Sequence[float | None]) -> float:
-    """Return by how much the best head beats the best baseline beyond doubt.
-
-    By the lower end of its interval: all of two pairs found is less than most of a thousand.
-    """
+    """Return the lower end of the best head's interval minus the best baseline."""
     measured = [score for score in baselines if score is not None]
     if not heads or heads[0]["low"] is None or not measured:
         return -1.0

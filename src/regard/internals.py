@@ -1,4 +1,4 @@
-"""The few things that torch does not offer by a public name."""
+"""Private names of torch."""
 
 # pyright: reportPrivateUsage=false
 
@@ -9,15 +9,50 @@ from typing import Any
 import torch
 import torch.overrides
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+__all__ = [
+    "entered_below",
+    "in_dispatch_mode",
+    "in_functorch",
+    "is_backward",
+    "modes",
+    "recompile_limit",
+    "skip_compile",
+    "tree_map",
+    "without_torch_function",
+]
 
 
 def without_torch_function() -> AbstractContextManager[Any]:
-    """Return a context in which no function mode sees what is called."""
+    """Return a context in which function modes see no calls."""
     return torch._C.DisableTorchFunction()
 
 
+def in_dispatch_mode() -> bool:
+    """Return whether a dispatch mode is active, under which tensors may be fake."""
+    return bool(torch._C._len_torch_dispatch_stack())
+
+
+def in_functorch() -> bool:
+    """Return whether a transform of `torch.func` is active."""
+    return torch._C._are_functorch_transforms_active()
+
+
+def recompile_limit(limit: int) -> AbstractContextManager[Any]:
+    """Return a context with another limit of recompilations than PyTorch's 8."""
+    return torch._dynamo.config.patch(recompile_limit=limit)
+
+
+def skip_compile(function: Callable[..., Any]) -> None:
+    """Make torch.compile skip a function, but not those that it calls."""
+    import torch._dynamo  # slow to import
+
+    torch._dynamo.decorators.skip(function)
+
+
 def is_backward() -> bool:
-    """Say whether a backward pass is running in this thread."""
+    """Return whether a backward pass is running in this thread."""
     return torch._C._current_graph_task_id() != -1
 
 
@@ -30,7 +65,7 @@ def modes() -> list[TorchFunctionMode]:
 def entered_below(
     mode: TorchFunctionMode, above: Callable[[TorchFunctionMode], bool]
 ) -> Generator[None]:
-    """Put a function mode on the stack of this thread, below the modes that are to be above it."""
+    """Push a function mode onto the stack of this thread, below the modes `above`."""
     stack = modes()
     _put(next((place for place, one in enumerate(stack) if above(one)), len(stack)), mode)
     try:
