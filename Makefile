@@ -1,7 +1,7 @@
-# The few verbs people type. They use the environment that is active; only `ci` and `oldest` make
-# their own.
+# The few verbs people type. They use the environment that is active; only `ci`, `oldest`
+# and `vllm` make their own.
 
-.PHONY: help check static test tests thorough lint types imports web web-check docs fix bench pins ci oldest
+.PHONY: help check static test tests thorough lint types imports web web-check docs fix bench pins ci oldest vllm
 
 help:
 	@echo "make check    lint, types, imports and all tests: what CI checks, in this environment"
@@ -14,6 +14,7 @@ help:
 	@echo "make pins     write down the versions of this environment for CI"
 	@echo "make ci       check from nothing, in new environments, as CI does"
 	@echo "make oldest   the fast tests with the oldest versions that pyproject.toml admits"
+	@echo "make vllm     the tests of watch on a vLLM engine, in a new environment"
 
 # The tests build the site of the docs too.
 check: static tests
@@ -80,3 +81,6 @@ ci:
 
 oldest:
 	@.ci/oldest
+
+vllm:
+	@.ci/vllm

@@ -7,6 +7,7 @@ BENCHMARKS: dict[str, str | None] = {
     "matrix": None,
     "memory": "docs/images/memory.svg",
     "watch": None,
+    "vllm": None,
     "effects": None,
     "attribute": None,
     "page": None,

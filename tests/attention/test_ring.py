@@ -206,7 +206,7 @@ def test_lengths_must_fit_the_order() -> None:
 
 
 def test_a_sharded_call_has_no_matrix(two: Ranks) -> None:
-    reason = "its sequence is sharded over processes, and its keys are elsewhere"
+    reason = "the sequence is sharded over processes, its keys are not all here"
     assert two(on_ranks.watched) == [reason, reason]
 
 

@@ -103,9 +103,9 @@ def test_requests_that_were_preempted(start: Start, monkeypatch: pytest.MonkeyPa
     preempted: list[str] = []
     original = scheduler._preempt_request
 
-    def preempt(request: Any, *more: Any) -> None:
+    def preempt(request: Any, *arguments: Any, **more: Any) -> None:
         preempted.append(request.request_id)
-        original(request, *more)
+        original(request, *arguments, **more)
 
     monkeypatch.setattr(scheduler, "_preempt_request", preempt)
     with regard.watch(llm) as seen:

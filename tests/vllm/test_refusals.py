@@ -7,6 +7,7 @@ import torch
 
 import regard
 from regard.vllm.cache import CacheReader
+from regard.vllm.captured import Captured
 from tests.vllm.engines import generate, generated, watched
 
 pytestmark = pytest.mark.slow
@@ -140,10 +141,8 @@ def test_an_engine_does_not_fail_when_it_is_not_understood(
 ) -> None:
     bare = generate(smollm2, _PROMPTS)
     smollm2.reset_prefix_cache()
-    monkeypatch.setattr("regard.vllm.captured.torch.cat", None)
-    with regard.watch(smollm2, where=0) as seen:
-        outputs = generate(smollm2, _PROMPTS)
-    monkeypatch.undo()
+    monkeypatch.setattr(Captured, "add", None)
+    seen, outputs = watched(smollm2, _PROMPTS, where=0)
     assert generated(outputs) == generated(bare)
     with pytest.raises(RuntimeError, match="was not understood: 'NoneType' object is not callable"):
         seen.verify()

@@ -12,6 +12,7 @@ from regard.calls.head_effects import HeadEffects
 from regard.versions import Overwritten
 from regard.watch.seen import Seen
 from regard.watch.seen_effects import SeenEffects
+from regard.watch.seen_engine import SeenEngine, SeenRequests
 from regard.watch.watch import watch
 
 __all__ = [
@@ -21,5 +22,7 @@ __all__ = [
     "Overwritten",
     "Seen",
     "SeenEffects",
+    "SeenEngine",
+    "SeenRequests",
     "watch",
 ]
