@@ -2,6 +2,7 @@
 
 BENCHMARKS: dict[str, str | None] = {
     "attend": None,
+    "ring": None,
     "masks": None,
     "transformers_window": None,
     "matrix": None,

@@ -68,6 +68,28 @@ MILLION = "window of 256 at 1,048,576, one head, forward"
 LAYER = "layer, a window of 256 at 8,192"
 FIVE = "five summaries at"
 
+RING, FAR = "65,536 tokens, 4 ranks:", "1,048,576 tokens, 64 ranks:"
+
+
+def ring_row(name: str) -> tuple[str, ...]:
+    """Return the row of a pattern."""
+    words = {
+        "window": "`causal() & window(before=255)`",
+        "columns": "the same or `columns(every=256)`",
+        "documents": "`causal()` in documents of 10,000 tokens",
+        "causal": "`causal()`",
+    }
+    near, far = f"{name} 65,536 on 4 ranks", f"{name} 1,048,576 on 64 ranks"
+    return (
+        words[name],
+        f"[{near}: bytes sent, of a full ring's]",
+        f"[{near}: busiest rank over the mean]",
+        f"[{far}: bytes that a rank receives]",
+        f"[{far}: pairs of a head that a rank computes] pairs",
+        f"[{far}: time to plan what a rank computes]",
+    )
+
+
 TABLES = {
     "readme": Table(
         ("attend", "watch", "matrix", "map"),
@@ -287,6 +309,24 @@ TABLES = {
         "been there, the first picture is there after "
         "[first: picture from a warm server, median], "
         "[first: picture from a fresh server, median] if the server has just begun.",
+    ),
+    "ring": Table(
+        "ring",
+        (
+            "forward pass",
+            f"{RING} bytes sent, of a full ring's",
+            "busiest rank over the mean",
+            f"{FAR} a rank receives",
+            "computes, a head",
+            "time to plan that",
+        ),
+        tuple(ring_row(name) for name in ("window", "columns", "documents", "causal")),
+        "On two ranks with a core each, both passes of a causal mask at 16,384 take "
+        "[causal 16,384 both passes on two ranks: time over half of one rank's] half of the time "
+        "of `attend` on one, those of a window of 256 at 65,536 "
+        "[window 65,536 both passes on two ranks: time over half of one rank's]. With the window "
+        "at 262,144, a rank of two takes [window 262,144 both passes on two ranks: memory of a "
+        "rank over one rank's alone] the memory of one alone.",
     ),
     "atlas": Table(
         "atlas",
