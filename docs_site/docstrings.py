@@ -32,7 +32,7 @@ class Exports(Extension):
             for room in rooms
             for name in map(str, room.exports or ())
             # `regard.watch` stays the room, which has a page of its own.
-            if name in room.imports and room.members[name] not in rooms
+            if room.imports.get(name, "").startswith("regard.") and room.members[name] not in rooms
         ]
         for room, name, obj in found:
             room.members[name] = Alias(name, obj, parent=room)
