@@ -297,10 +297,10 @@ def test_an_atlas_says_what_is_wrong_with_it(
         Atlas(tmp_path)
     about = json.loads((atlas.path / "atlas.json").read_text(encoding="utf-8"))
     for wrong, message in [
-        ("{", "is no JSON"),
+        ("{", "must be JSON"),
         ("[]", "is not of an atlas"),
         (json.dumps(about | {"version": 2}), "has format version 2, and this Regard reads up to 1"),
-        (json.dumps({"format": about["format"], "version": 1}), "does not say date, documents"),
+        (json.dumps({"format": about["format"], "version": 1}), "lacks date, documents"),
     ]:
         (tmp_path / "atlas.json").write_text(wrong, encoding="utf-8")
         with pytest.raises(ValueError, match=message):
@@ -308,5 +308,5 @@ def test_an_atlas_says_what_is_wrong_with_it(
     (tmp_path / "atlas.json").write_text(json.dumps(about), encoding="utf-8")
     (tmp_path / "heads.parquet").write_bytes(b"PAR1")
     for name in ("heads", "offsets"):
-        with pytest.raises(ValueError, match=f"{name}.parquet of .* can't be read"):
+        with pytest.raises(ValueError, match=f"can't read {name}.parquet of "):
             Atlas(tmp_path).table(name)

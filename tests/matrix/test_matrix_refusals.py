@@ -201,7 +201,7 @@ def test_weights_that_are_none() -> None:
 def test_weights_that_no_softmax_makes(wrong: float, bounds: str, dtype: torch.dtype) -> None:
     weights = torch.eye(5, dtype=dtype).repeat(2, 3, 1, 1)
     weights[1, 2, 3, 0] = wrong
-    with pytest.raises(ValueError, match=rf"must lie from 0 to 1, got {bounds}: .* softmax"):
+    with pytest.raises(ValueError, match=rf"must be from 0 to 1, got {bounds}: .* softmax"):
         AttentionMatrix.from_weights(weights)
     assert torch.equal(AttentionMatrix.from_weights(weights, check=False).dense(), weights.float())
     # What is wrong is found beside what isn't known.

@@ -89,7 +89,7 @@ def test_frame_of_tensors_with_different_axes() -> None:
     found = matrix_of(case_of(queries=13)).distance()
     assert list(found.frame().columns) == ["batch", "heads", "shares", "mean", "quantiles"]
     assert list(found.frame("mass").columns) == ["batch", "heads", "distances", "mass"]
-    with pytest.raises(ValueError, match="quantiles, mass have different axes"):
+    with pytest.raises(ValueError, match="names must have the same axes, got quantiles, mass"):
         found.frame("quantiles", "mass")
 
 

@@ -147,5 +147,7 @@ def test_layers_that_do_not_fit_together() -> None:
         regard.rollout([square, matrix_of(case_of(queries=5))], tokens=[0])
     with pytest.raises(ValueError, match=r"got \[3, 7, 7\] at 1 and \[2, 3, 7, 7\] at 0"):
         regard.rollout([square, square[0]], tokens=[0])
-    with pytest.raises(TypeError, match=r"got Tensor at 1; AttentionMatrix.from_weights\(tensor\)"):
+    with pytest.raises(
+        TypeError, match=r"got Tensor at 1; for a tensor use AttentionMatrix.from_weights\(tensor\)"
+    ):
         regard.rollout([square, square.dense()], tokens=[0])  # type: ignore[list-item]

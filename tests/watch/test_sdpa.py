@@ -238,7 +238,7 @@ def test_a_wrong_kernel_is_found_out() -> None:
     with Wrong(), regard.watch(model) as seen:
         model(*given)
     assert seen[0].check.passed is False
-    with pytest.raises(RuntimeError, match="something else than A @ V"):
+    with pytest.raises(RuntimeError, match="differs from A @ V"):
         seen.verify()
 
 

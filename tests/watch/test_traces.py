@@ -69,7 +69,10 @@ def fail_in_both(model: nn.Module, given: dict[str, Any]) -> None:
 
 
 def refuse(model: nn.Module, given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="names no module"), regard.watch(model, where="no such"):
+    with (
+        pytest.raises(ValueError, match="where must match a module"),
+        regard.watch(model, where="no such"),
+    ):
         pass
     with pytest.raises(ValueError, match="keep must be"), regard.watch(model, keep="no such"):
         pass

@@ -51,7 +51,7 @@ AnyReduction = Reduction[Any, Result]
 
 
 def is_reduction(what: object) -> bool:
-    """Say whether something is a reduction; a class is none before it has its parameters."""
+    """Return whether an object is a reduction: an instance, not a class."""
     return isinstance(what, Reduction) and not isinstance(what, type)
 
 
