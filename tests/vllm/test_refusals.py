@@ -148,6 +148,12 @@ def test_an_engine_does_not_fail_when_it_is_not_understood(
         seen.verify()
 
 
+def test_errors_of_the_rule_for_requests_come_after_the_block(smollm2: Any) -> None:
+    with pytest.raises(ZeroDivisionError), regard.watch(smollm2, requests=lambda name: 1 // 0):
+        outputs = generate(smollm2, _PROMPTS, 3)
+    assert [len(tokens) for tokens in generated(outputs)] == [3, 3]
+
+
 def test_nothing_is_left_behind_and_blocks_may_be_nested(smollm2: Any) -> None:
     implementation, runner = _attention(smollm2).impl, _runner(smollm2)
     with regard.watch(smollm2, where=0) as outer:

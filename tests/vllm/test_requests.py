@@ -83,6 +83,19 @@ def test_samples_of_one_prompt_have_their_numbers_in_front(smollm2: Any) -> None
     assert set(seen.requests) == {f"0_{output.request_id}", f"1_{output.request_id}"}
 
 
+def test_sinks(smollm2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = smollm2.llm_engine.model_executor.driver_worker.worker.model_runner.get_model()
+    sinks = torch.linspace(-2, 6, 9)
+    monkeypatch.setattr(model.model.layers[1].self_attn.attn.impl, "sinks", sinks)
+    seen, (output,) = watched(smollm2, [_tokens(70, 11)], where=[0, 1])
+    seen.verify()
+    without, with_sinks = (
+        call.matrix.dense().sum(dim=-1) for call in seen.requests[output.request_id]
+    )
+    torch.testing.assert_close(without, torch.ones_like(without))
+    assert float(with_sinks.max()) < 1
+
+
 def test_reductions_are_computed_when_a_request_ends(smollm2: Any) -> None:
     from regard.matrix import Entropy
 

@@ -174,6 +174,11 @@ class TestNothing:
         with pytest.raises(ZeroDivisionError), regard.watch(Attention()):
             _ = 1 / 0
 
+    def test_requests_are_those_of_an_engine(self) -> None:
+        rule = r"^requests= is for a vllm\.LLM, and model is a module$"
+        with pytest.raises(ValueError, match=rule):
+            regard.watch(Attention(), requests=lambda name: True)
+
     @pytest.mark.usefixtures("unchecked")
     def test_no_module(self) -> None:
         rule = r"^model must be a torch.nn.Module, got str; load it first$"

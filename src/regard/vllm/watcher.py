@@ -126,6 +126,7 @@ class EngineWatcher:
         self._scheduled: dict[str, int] | None = None
         self._batch: _Batch | None = None
         self._entered = ExitStack()
+        self._error: Exception | None = None
 
     @property
     def num_layers(self) -> int:
@@ -149,6 +150,8 @@ class EngineWatcher:
         trace: TracebackType | None,
     ) -> None:
         self._entered.close()
+        if self._error is not None and error is None:
+            raise self._error
 
     def _wrapped_step(self, execute_model: Callable[..., Any]) -> Callable[..., Any]:
         def execute(scheduler_output: Any, *arguments: Any, **more: Any) -> Any:
@@ -205,9 +208,8 @@ class EngineWatcher:
                 self._see_request(place, rows, tensors, cache, metadata)
         except Exception as error:  # noqa: BLE001
             # Whatever it is: an engine must not fail because somebody looks at it.
-            reason = str(error).split("\n")[0] or type(error).__name__
             for rows in watched:
-                rows.request.problem = rows.request.problem or reason
+                rows.request.problem = rows.request.problem or _reason(error)
 
     def _see_request(
         self,
@@ -250,39 +252,55 @@ class EngineWatcher:
         if identifier not in self._requests:
             name = self._what.name(identifier)
             layers = [Captured(place.layer, self._what.keeping) for place in self._places]
-            wanted = self._what.request(name)
-            self._requests[identifier] = _Request(name, layers) if wanted else None
+            self._requests[identifier] = _Request(name, layers) if self._is_wanted(name) else None
         return self._requests[identifier]
+
+    def _is_wanted(self, name: str) -> bool:
+        try:
+            return self._what.request(name)
+        except Exception as error:  # noqa: BLE001
+            # The caller's mistake, but an engine that fails in a step may never end.
+            self._error = self._error or error
+            return False
 
     def _finish(self, identifier: str) -> None:
         """Hand over the calls of a request that has ended."""
         request = self._requests.pop(identifier, None)
-        if request is not None:
-            with torch.inference_mode(False), torch.no_grad():
-                calls = [
-                    self._call(captured, index, request.problem)
-                    for index, captured in enumerate(request.layers)
-                ]
-            self._what.finished(request.name, calls)
+        if request is None:
+            return
+        if len({captured.num_tokens for captured in request.layers}) > 1:
+            request.problem = request.problem or "a step of the engine failed"
+        with torch.inference_mode(False), torch.no_grad():
+            calls = [
+                self._call(captured, index, request.problem)
+                for index, captured in enumerate(request.layers)
+            ]
+        self._what.finished(request.name, calls)
 
     def _finish_all(self) -> None:
         for identifier in list(self._requests):
             self._finish(identifier)
 
     def _call(self, captured: Captured, index: int, problem: str) -> AttentionCall:
-        if problem:
-            layer = captured.layer
-            return AttentionCall(
-                index=index,
-                module=layer.name,
-                kind="self",
-                layer=layer_in(layer.name),
-                kernel=layer.kernel,
-                problem=problem,
-            )
-        call = captured.call(index)
-        reductions = self._what.reductions
-        return call if reductions is None else call.summarized(reductions)
+        layer, reductions = captured.layer, self._what.reductions
+        if not problem:
+            try:
+                call = captured.call(index)
+                return call if reductions is None else call.summarized(reductions)
+            except Exception as error:  # noqa: BLE001
+                problem = _reason(error)
+        return AttentionCall(
+            index=index,
+            module=layer.name,
+            kind="self",
+            layer=layer_in(layer.name),
+            kernel=layer.kernel,
+            problem=problem,
+        )
+
+
+def _reason(error: Exception) -> str:
+    return str(error).split("\n")[0] or type(error).__name__
 
 
 @contextmanager
