@@ -374,7 +374,8 @@ class TestAttribute:
     def test_rows_are_kept_and_read_by_part_kind_and_number(self, tmp_path: Path) -> None:
         path = tmp_path / "rows.jsonl"
         rows = [
-            {"part": "quality", "kind": KINDS[0].name, "number": number} | self.row([0, 3, 1, -1])
+            {"part": "quality", "kind": KINDS[0].name, "number": number}
+            | self.row([0.0, 3.0, 1.0, -1.0])
             for number in range(3)
         ]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
