@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, DynamicCache
 
 import regard
 from benchmarks._measure import (
@@ -73,6 +73,10 @@ class Asked:
         self.tokens = torch.tensor([given.ids + tokenizer(prompt.answer)["input_ids"]])
         self.spans = [passage.tokens for passage in given.passages]
 
+    @torch.no_grad()
+    def forward(self) -> object:
+        return self.model(self.tokens, use_cache=False, logits_to_keep=2)
+
     def effects(self) -> regard.attribution.Attribution:
         prompt = self.prompt
         return regard.attribute(
@@ -85,10 +89,42 @@ class Asked:
         )
 
     def losses(self, sets: Sequence[Sequence[int]]) -> list[float]:
-        """Return what the answer loses in log-probability without each set of passages."""
-        hidden = [[self.spans[number] for number in numbers] for numbers in sets]
-        lost, _ = by_leaving_out(self.model, self.tokens, 1, hidden, progress=False)
-        return lost.sum(dim=1).tolist()
+        """Return what the answer loses in log-probability without each set of passages.
+
+        As `by_leaving_out`, but what comes before the first hidden passage is computed once.
+        """
+        with torch.no_grad():
+            whole = self.model(self.tokens[:, :-1], use_cache=True, logits_to_keep=1)
+            base = self._log_prob(whole.logits)
+            found = [base - self._hidden(numbers, whole.past_key_values) for numbers in sets]
+        by_masks = by_leaving_out(
+            self.model, self.tokens, 1, [[self.spans[number] for number in sets[0]]], progress=False
+        )
+        assert math.isclose(found[0], by_masks[0].item(), rel_tol=1e-3, abs_tol=1e-3)
+        return found
+
+    def _hidden(self, numbers: Sequence[int], cache: Any) -> float:
+        """Return the log-probability of the answer without some passages."""
+        spans = [self.spans[number] for number in numbers]
+        first, length = min((span.stop for span in spans), default=0), self.tokens.shape[1] - 1
+        mask = torch.ones(length, length, dtype=torch.bool).tril()
+        for span in spans:
+            mask[span.stop :, span.start : span.stop] = False
+        before = DynamicCache()
+        for number, layer in enumerate(cache.layers if first else ()):
+            before.update(layer.keys[:, :, :first], layer.values[:, :, :first], number)
+        logits = self.model(
+            self.tokens[:, first:length],
+            attention_mask=mask[None, None, first:],
+            position_ids=torch.arange(first, length)[None],
+            past_key_values=before,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits
+        return self._log_prob(logits)
+
+    def _log_prob(self, logits: Tensor) -> float:
+        return float(logits[0, -1].log_softmax(dim=-1)[self.tokens[0, -1]])
 
     def by_passage(self, values: Tensor) -> list[float]:
         """Return the sums of values of tokens over each passage."""
@@ -124,11 +160,12 @@ def quality_row(asked: Asked) -> Row:
     seconds: dict[str, float] = {}
 
     def timed(name: str, run: Callable[[], Any]) -> Any:
-        start = time.perf_counter()
+        start = time.process_time()
         found = run()
-        seconds[name] = time.perf_counter() - start
+        seconds[name] = time.process_time() - start
         return found
 
+    timed("forward", asked.forward)
     found = timed("effects", asked.effects)
     effects = found.scores.tolist()
     scores = {"effects": effects, **timed("attention", lambda: attention(asked))}
@@ -148,7 +185,7 @@ def quality_row(asked: Asked) -> Row:
         "truth": truth,
         "scores": scores,
         "drops": {name: [lost[str(top)] for top in each] for name, each in tops.items()},
-        "seconds": seconds,
+        "cpu_seconds": seconds,
     }
 
 
@@ -266,10 +303,11 @@ def quality_figures(kind: str, rows: list[Row]) -> Iterator[Figure]:
         yield Figure(
             f"{kind}, top {count} of effects, loss over best", ours / best, "", "≥ 0.9", note
         )
-    passes = [row["seconds"]["leave-one-out"] / (len(row["truth"]) + 1) for row in rows]
-    for name in ("effects", "attention", "gradient × input", "leave-one-out"):
-        cost = _mean([row["seconds"][name] / one for row, one in zip(rows, passes, strict=True)])
-        yield Figure(f"{kind}, {name}: cost in forward passes", cost, "")
+    for name in ("effects", "attention", "gradient × input"):
+        spent = [row["cpu_seconds"] for row in rows if "cpu_seconds" in row]
+        cost = _mean([each[name] / each["forward"] for each in spent])
+        aim = "≤ 4" if name == "effects" else ""
+        yield Figure(f"{kind}, {name}: cost in forward passes", cost, "", aim, "by time of the CPU")
 
 
 def datamodel_figures(kind: str, rows: list[Row]) -> Iterator[Figure]:
@@ -317,31 +355,33 @@ def _prompts(rows: Sequence[Row]) -> str:
 
 
 def attribute_long() -> None:
-    """Attribute the longest prompt, and print the time, that of a forward pass, and memory."""
+    """Attribute the longest prompt, and print times, memory and the size of its page."""
     kind = KINDS[-1]
     model, tokenizer = loaded(), AutoTokenizer.from_pretrained(smollm2())
     prompt = planted(kind, 0)
     tokens = torch.tensor([tokenizer(prompt.text)["input_ids"]])
-    start = time.perf_counter()
+    start = time.process_time()
     with torch.no_grad():
         model(tokens, use_cache=False, logits_to_keep=1)
-    bare = time.perf_counter() - start
-    before, start = peak_bytes(), time.perf_counter()
+    bare = time.process_time() - start
+    before, start, spent = peak_bytes(), time.perf_counter(), time.process_time()
     found = regard.attribute(
         model, tokenizer, prompt.text, prompt.answer, prompt.passages, progress=False
     )
-    seconds = time.perf_counter() - start
+    seconds, spent = time.perf_counter() - start, time.process_time() - spent
+    memory = peak_bytes() - before
     size = len(found.page().html)
     first = strongest(found.scores.tolist())[0] == prompt.planted
-    print(tokens.shape[1], bare, seconds, peak_bytes() - before, size, float(first))
+    print(tokens.shape[1], bare, spent, seconds, memory, size, float(first))
 
 
 def cost() -> Iterator[Figure]:
     code = "from benchmarks.attribute import attribute_long; attribute_long()"
-    length, bare, seconds, size, page, first = in_child(code)
+    length, bare, spent, seconds, size, page, first = in_child(code)
     name = f"{length:,.0f} tokens and {KINDS[-1].passages} passages"
     yield Figure(f"{name}: time", seconds, "s", "≤ 300")
-    yield Figure(f"{name}: cost in forward passes", seconds / bare, "", "≤ 4", f"of {bare:.0f} s")
+    note = f"of {bare:.0f} s of the CPU"
+    yield Figure(f"{name}: cost in forward passes", spent / bare, "", "≤ 4", note)
     yield Figure(f"{name}: memory beyond the model", size / 1e9, "GB", "≤ 6")
     yield Figure(f"{name}: size of the page", page / 1e6, "MB", "≤ 5")
     yield Figure(f"{name}: fact first", first, "")

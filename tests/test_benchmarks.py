@@ -347,13 +347,13 @@ class TestAttribute:
     def row(self, effects: list[float], **others: Any) -> dict[str, Any]:
         truth = [0.1, 2.0, 0.5, -0.1]
         drops = {"effects": [1.8, 2.0, 2.0], "leave-one-out": [2.0, 2.5, 2.5]}
-        ways = ("effects", "attention", "gradient × input", "leave-one-out")
+        ways = ("effects", "attention", "gradient × input", "forward")
         return {
             "planted": 1,
             "truth": truth,
             "scores": {"effects": effects},
             "drops": drops,
-            "seconds": dict.fromkeys(ways, 5.0),
+            "cpu_seconds": dict.fromkeys(ways, 5.0),
             **others,
         }
 
@@ -369,12 +369,13 @@ class TestAttribute:
         assert first.note == "3 prompts; leave-one-out has the fact first in 2"
         assert found["short, top 1 of effects, loss over best"].value == pytest.approx(0.9)
         assert found["short, top 3 of effects, loss over best"].value == pytest.approx(0.8)
-        assert found["short, effects: cost in forward passes"].value == pytest.approx(5.0)
+        assert found["short, effects: cost in forward passes"].value == pytest.approx(1.0)
 
     def test_rows_are_kept_and_read_by_part_kind_and_number(self, tmp_path: Path) -> None:
         path = tmp_path / "rows.jsonl"
         rows = [
-            {"part": "quality", "kind": KINDS[0].name, "number": number} | self.row([0, 3, 1, -1])
+            {"part": "quality", "kind": KINDS[0].name, "number": number}
+            | self.row([0.0, 3.0, 1.0, -1.0])
             for number in range(3)
         ]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")

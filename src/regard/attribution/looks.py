@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.calls.call import AttentionCall
+from regard.matrix import EffectMatrix
 
 HEADS = 8
 """So many heads of each passage are looked into, those with the largest effects by size."""
@@ -37,14 +37,15 @@ class HeadLooks:
 
 
 def strongest_looks(
-    calls: Sequence[AttentionCall],
+    matrices: Sequence[EffectMatrix | None],
     by_head: Float[Tensor, "layers heads passages"],
     passages: Sequence[range],
 ) -> list[list[HeadLooks]]:
     """Return how the strongest heads of each passage look at it, the strongest first.
 
     Args:
-        calls: the calls of all layers, with gradients.
+        matrices: the effects of each layer, [heads, length, length]; those whose sums are known, so
+            that what they keep of each row is not computed again.
         by_head: the effect of each passage through each head.
         passages: the tokens of each passage.
     """
@@ -53,13 +54,14 @@ def strongest_looks(
     for tokens, effects in zip(passages, by_head.flatten(0, 1).T, strict=True):
         sizes, places = effects.abs().topk(min(HEADS, len(effects)))
         heads = [divmod(place, num_heads) for place in places[sizes > 0].tolist()]
-        found.append([_looks(calls[layer], layer, head, tokens) for layer, head in heads])
+        found.append([_looks(matrices[layer], layer, head, tokens) for layer, head in heads])
     return found
 
 
-def _looks(call: AttentionCall, layer: int, head: int, tokens: range) -> HeadLooks:
+def _looks(matrix: EffectMatrix | None, layer: int, head: int, tokens: range) -> HeadLooks:
+    assert matrix is not None, "a head without a gradient has no effects"
     # A decoder: nobody looks at a passage before it is there.
-    effects = call.effects[0, head, tokens.stop :, tokens.start : tokens.stop]
+    effects = matrix[head, tokens.stop :, tokens.start : tokens.stop]
     num_queries, num_keys = effects.shape
     by_query = effects @ torch.ones(num_keys, dtype=effects.dtype, device=effects.device)
     by_key = torch.ones(num_queries, dtype=effects.dtype, device=effects.device) @ effects

@@ -15,7 +15,7 @@ from regard.attribution.answer import log_probs
 from regard.attribution.looks import HeadLooks, strongest_looks
 from regard.calls.call import AttentionCall
 from regard.effects import knock_out
-from regard.matrix import Between
+from regard.matrix import Between, EffectMatrix
 from regard.matrix.progress import progressing
 from regard.patterns import pairs
 from regard.watch import watch
@@ -77,18 +77,23 @@ def by_effects(
         each = log_probs(model, tokens, num_answer)
         targets = list(each) if each_token else [each.sum()]
         whole: list[Tensor | None] = [None] * len(seen)
+        matrices: list[EffectMatrix | None] = []
         bar = progressing(targets, "tokens of the answer", len(targets), progress)
         for number, target in enumerate(bar):
             for call in seen:
                 call.checked_gradient.total = None
             target.backward(retain_graph=number + 1 < len(targets))
-            found.append(_by_layer([_outside(call, between) for call in seen]))
-            whole = [_added(sum_, call) for sum_, call in zip(whole, seen, strict=True)]
+            matrices = [_effects(call) for call in seen]
+            sums = [_outside(one, call, between) for one, call in zip(matrices, seen, strict=True)]
+            found.append(_by_layer(sums))
+            whole = [_added(before, call) for before, call in zip(whole, seen, strict=True)]
     seen.verify()
-    for call, gradient in zip(seen, whole, strict=True):
-        call.checked_gradient.total = gradient
+    if len(targets) > 1:
+        for call, gradient in zip(seen, whole, strict=True):
+            call.checked_gradient.total = gradient
+        matrices = [_effects(call) for call in seen]
     by_target = torch.stack(found)
-    looks = strongest_looks(list(seen), by_target.sum(dim=0), passages)
+    looks = strongest_looks(matrices, by_target.sum(dim=0), passages)
     return PassageEffects(by_target, each.detach(), looks, checkpointed)
 
 
@@ -166,13 +171,20 @@ def _by_layer(
     return nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
 
-def _outside(call: AttentionCall, between: Between) -> Float[Tensor, "heads passages"]:
+def _effects(call: AttentionCall) -> EffectMatrix | None:
+    """Return the effects of a call, [heads, length, length]; None if no gradient has come."""
+    return None if call.checked_gradient.total is None else call.effects[0]
+
+
+def _outside(
+    effects: EffectMatrix | None, call: AttentionCall, between: Between
+) -> Float[Tensor, "heads passages"]:
     """Return the effects of looks at each passage from outside of it."""
-    if call.checked_gradient.total is None:
+    if effects is None:
         return torch.zeros(call.heads, between.keys.shape[1])
-    (found,) = call.effects[0].summarize(between, progress=False)
-    effects = found.weights.cpu()
-    return effects.sum(dim=1) - effects[:, :-1].diagonal(dim1=1, dim2=2)
+    (found,) = effects.summarize(between, progress=False)
+    sums = found.weights.cpu()
+    return sums.sum(dim=1) - sums[:, :-1].diagonal(dim1=1, dim2=2)
 
 
 def _added(gradient: Tensor | None, call: AttentionCall) -> Tensor | None:
