@@ -61,7 +61,10 @@ def test_a_page_is_saved(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_page_needs_an_ending_and_a_folder(folder: Path, tmp_path: Path) -> None:
-    for path, words in ((tmp_path / "used.png", ".html"), (tmp_path / "a" / "b.html", "make")):
+    for path, words in (
+        (tmp_path / "used.png", ".html"),
+        (tmp_path / "a" / "b.html", "needs an existing folder"),
+    ):
         ran = CliRunner().invoke(app, ["attribute", PROMPT, "-m", str(folder), "-s", str(path)])
         assert ran.exit_code == 1
         assert words in ran.stderr
