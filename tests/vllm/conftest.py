@@ -1,6 +1,6 @@
 """One real engine for all tests: vLLM with SmolLM2 on a CPU."""
 
-import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,10 +8,15 @@ import pytest
 import materials
 from tests.vllm.engines import engine
 
-pytest.importorskip("vllm", reason="vLLM has an environment of its own: .ci/vllm")
-# In this process, where it can be watched.
-os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+@pytest.fixture(scope="session", autouse=True)
+def _in_this_process() -> Iterator[None]:
+    """Let engines run in this process, where they can be watched, and say little."""
+    pytest.importorskip("vllm", reason="vLLM has an environment of its own: .ci/vllm")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        patch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 import regard
@@ -17,7 +16,8 @@ TOLERANCE = 1e-4
 
 def engine(folder: Path, **options: Any) -> Any:
     """Start an engine in this process."""
-    vllm = pytest.importorskip("vllm")
+    from vllm import LLM
+
     given = {
         "dtype": "float32",
         "enforce_eager": True,
@@ -27,7 +27,7 @@ def engine(folder: Path, **options: Any) -> Any:
         "skip_tokenizer_init": True,
         "kv_cache_memory_bytes": 1 << 28,
     }
-    return vllm.LLM(model=str(folder), **{**given, **options})
+    return LLM(model=str(folder), **{**given, **options})
 
 
 def generate(llm: Any, prompts: Sequence[Tokens], num_tokens: int = 16, **more: Any) -> list[Any]:
