@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor
 from transformers import BertConfig, BertLMHeadModel, T5Config, T5ForConditionalGeneration
 
 import regard
-from regard.attribution import scoring
+from regard.attribution import HeadLooks, Passage, scoring
 from regard.attribution.attribute import attribute
 from tests.attribution.models import WORDS, decoder, tokenizer
 from tests.small import SIZES, T5
@@ -199,3 +200,34 @@ def test_encoders_are_refused() -> None:
     both = T5ForConditionalGeneration(T5Config(**T5)).eval()
     with pytest.raises(ValueError, match="T5ForConditionalGeneration is an encoder–decoder"):
         attribute(both, tokenizer(), PROMPT, ANSWER, "lines")
+
+
+def test_the_page_of_a_long_prompt_is_small() -> None:
+    """8,192 tokens in 256 passages, of a model with 30 layers of 9 heads, in less than 5 MB."""
+    small, length, passages = run(), 32, 256
+    generator = torch.Generator().manual_seed(0)
+
+    def numbers(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    looks = [
+        [
+            HeadLooks(layer, 0, numbers(length), list(range(8000, 8008)), numbers(8))
+            for layer in range(8)
+        ]
+        for _ in range(passages)
+    ]
+    long = replace(
+        small,
+        prompt_tokens=[" whaling"] * length * passages,
+        answer_tokens=["Ġwhale"] * 64,
+        passages=[
+            Passage("", 0, 0, range(length * number, length * (number + 1)))
+            for number in range(passages)
+        ],
+        scores=numbers(passages),
+        by_head=numbers(30, 9, passages),
+        by_token=numbers(64, passages),
+        looks=looks,
+    )
+    assert len(long.page().html) < 5_000_000
