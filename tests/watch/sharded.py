@@ -77,10 +77,25 @@ def matrices(path: Path, ids: Tensor) -> list[tuple[list[int], str, Tensor]]:
     ]
 
 
-def with_tensors(path: Path, ids: Tensor) -> None:
+def recorded(path: Path, ids: Tensor, place: Path) -> list[Tensor]:
+    """Return the weights of all heads, gathered, which rank 0 records too."""
     model = tensor_parallel(path)
     with torch.no_grad(), regard.watch(model) as seen:
         model(ids)
+    whole = seen.gather()
+    whole.verify()
+    if distributed.get_rank() == 0:
+        regard.save(whole, place, tokens=[str(i) for i in ids[0].tolist()])
+    return [call.matrix.dense() for call in whole]
+
+
+def overwritten(path: Path, ids: Tensor) -> None:
+    """Gather calls of which rank 1 has written over a query."""
+    model = tensor_parallel(path)
+    with torch.no_grad(), regard.watch(model, keep="copies") as seen:
+        model(ids)
+    if distributed.get_rank() == 1:
+        seen[1].query.zero_()
     seen.gather()
 
 

@@ -95,9 +95,25 @@ def refusals(found: list[Any]) -> list[str]:
     return [str(one) for one in found]
 
 
-def test_tensors_are_not_gathered(two: Ranks, path: Path) -> None:
-    for message in refusals(two(sharded.with_tensors, path, IDS)):
-        assert "has tensors, and gather() needs summaries: watch with keep=[Ent" in message
+def test_one_recording_of_gathered_tensors(two: Ranks, path: Path, tmp_path: Path) -> None:
+    model = sharded.whole(path)
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(IDS)
+    place = tmp_path / "whole.regard"
+    for weights in two(sharded.recorded, path, IDS, place):
+        for mine, call in zip(weights, seen, strict=True):
+            torch.testing.assert_close(mine, call.matrix.dense(), rtol=0, atol=1e-5)
+    alone = regard.save(seen, tmp_path / "alone.regard", tokens=[str(i) for i in IDS[0].tolist()])
+    together = regard.open(place)
+    assert len(together) == len(alone)
+    for mine, theirs in zip(together, alone, strict=True):
+        assert (mine.heads, mine.key_heads) == (theirs.heads, theirs.key_heads) == (8, 4)
+        torch.testing.assert_close(mine.matrix.dense(), theirs.matrix.dense(), rtol=0, atol=1e-5)
+
+
+def test_what_one_rank_can_not_gather_raises_on_all(two: Ranks, path: Path) -> None:
+    for message in refusals(two(sharded.overwritten, path, IDS)):
+        assert message.startswith("rank 1: call 1 (model.layers.1.self_attn): ")
 
 
 def test_ranks_must_have_seen_the_same(two: Ranks, path: Path) -> None:

@@ -201,7 +201,7 @@ def _check_all_heads(calls: Sequence[AttentionCall]) -> None:
         if call.num_all_heads is not None:
             raise ValueError(
                 f"{call} has heads {call.heads_as_text}, and a recording has all: "
-                "record the model in one process, with device_map= if it is large"
+                "bring them together with seen.gather(), and save on one rank"
             )
 
 

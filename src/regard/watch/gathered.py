@@ -10,34 +10,61 @@ from torch import Tensor, distributed
 from regard.calls.call import AttentionCall
 from regard.calls.check import worst
 from regard.matrix.result import Result
+from regard.matrix.scores import Scores
+from regard.matrix.view import View
+from regard.matrix.weights import Weights
+from regard.versions import Overwritten
 
 Calls = Sequence[AttentionCall]
 
 
 def gathered(calls: Calls, group: "distributed.ProcessGroup | None") -> list[AttentionCall]:
-    """Return calls with the results of all heads; arguments and errors as for `Seen.gather`."""
+    """Return calls with all heads; arguments and errors as for `Seen.gather`."""
     if not (distributed.is_available() and distributed.is_initialized()):
         raise RuntimeError("gather() needs torch.distributed: call init_process_group first")
-    problem = next((_kept(call) for call in calls if call.view is not None), "")
-    # Without tensors, and without patterns, which all processes have.
-    mine = [replace(call, view=None, gradient=None, pattern=None) for call in calls]
-    everyone: list[Any] = [None] * distributed.get_world_size(group)
-    distributed.all_gather_object(everyone, (problem, mine), group=group)
-    for rank, (theirs, _) in enumerate(everyone):
+    # An error here alone would leave the others waiting.
+    problem = next((found for found in map(_obstacle, calls) if found), "")
+    # All processes have the pattern, and tensors follow call by call.
+    left_out = {"view": None, "gradient": None, "projection": None, "pattern": None}
+    mine = [replace(call, **left_out) for call in calls]
+    kinds = [type(call.source).__name__ for call in calls]
+    everyone = _from_all((problem, kinds, mine), group)
+    for rank, (theirs, _, _) in enumerate(everyone):
         if theirs:
             raise ValueError(f"rank {rank}: {theirs}")
-    counts = [len(theirs) for _, theirs in everyone]
-    if len(set(counts)) != 1:
+    if any(theirs != kinds for _, theirs, _ in everyone):
+        counts = [len(theirs) for _, theirs, _ in everyone]
         raise ValueError(f"all ranks must have seen the same calls, got {counts} calls")
-    ranks = zip(*(theirs for _, theirs in everyone), strict=True)
-    return [_whole(call, parts) for call, parts in zip(calls, ranks, strict=True)]
+    ranks = zip(*(theirs for _, _, theirs in everyone), strict=True)
+    return [_whole(call, parts, group) for call, parts in zip(calls, ranks, strict=True)]
 
 
-def _kept(call: AttentionCall) -> str:
-    return f"{call} has tensors, and gather() needs summaries: watch with keep=[Entropy(), …]"
+def _from_all(mine: Any, group: "distributed.ProcessGroup | None") -> list[Any]:
+    """Return what each rank has."""
+    everyone: list[Any] = [None] * distributed.get_world_size(group)
+    distributed.all_gather_object(everyone, mine, group=group)
+    return everyone
 
 
-def _whole(call: AttentionCall, parts: Calls) -> AttentionCall:
+def _obstacle(call: AttentionCall) -> str:
+    """Return why the heads of a call can't be joined to those of others, "" if they can."""
+    source = call.source
+    if source is None or call.num_all_heads is None:
+        return ""
+    try:
+        source.check()
+    except Overwritten as error:
+        return f"{call}: {error}"
+    if isinstance(source, Scores) and source.bias is not None and source.bias.num_heads:
+        return (
+            f"{call} has a bias for each of its heads: gather summaries, with keep=[Entropy(), …]"
+        )
+    return ""
+
+
+def _whole(
+    call: AttentionCall, parts: Calls, group: "distributed.ProcessGroup | None"
+) -> AttentionCall:
     """Join one call of all ranks."""
     traits = [(p.module, p.kind, p.batch, p.queries, p.keys, len(p.results)) for p in parts]
     failed = [part for part in parts if part.problem]
@@ -50,7 +77,8 @@ def _whole(call: AttentionCall, parts: Calls) -> AttentionCall:
             for first, other in zip(parts[0].results, part.results, strict=True):
                 _check_equal(call, first, other, list(first.tensors))
         return call
-    order = sorted(parts, key=lambda part: part.first_head)
+    ranks = sorted(range(len(parts)), key=lambda rank: parts[rank].first_head)
+    order = [parts[rank] for rank in ranks]
     total, found = order[0].num_all_heads, [head for part in order for head in part.head_numbers]
     if total is None or found != list(range(total)):
         raise ValueError(
@@ -66,6 +94,33 @@ def _whole(call: AttentionCall, parts: Calls) -> AttentionCall:
         num_all_heads=None,
         check=worst([part.check for part in order]),
         results=tuple(_joined(call, list(result)) for result in results),
+        view=_view(call, ranks, group),
+        gradient=None,
+        projection=None,
+    )
+
+
+def _view(
+    call: AttentionCall, ranks: Sequence[int], group: "distributed.ProcessGroup | None"
+) -> View | None:
+    """Return the matrix of all heads, of ranks in the order of their heads; None if not kept."""
+
+    def joined(tensor: Tensor | None, axis: int = 1) -> Tensor | None:
+        if tensor is None:
+            return None
+        found = _from_all(tensor.cpu(), group)
+        return torch.cat([found[rank] for rank in ranks], dim=axis).to(tensor.device)
+
+    source = call.source
+    if isinstance(source, Weights):
+        assert isinstance(source.weights, Tensor)
+        return View.whole(replace(source, weights=joined(source.weights)))
+    if not isinstance(source, Scores):
+        return None
+    query, key, value = map(joined, (source.whole_query, source.whole_key, source.value))
+    sinks = joined(source.sinks, axis=0)
+    return View.whole(
+        replace(source, query=query, key=key, value=value, sinks=sinks, known_lse=None)
     )
 
 

@@ -100,24 +100,25 @@ class Seen(Sequence[AttentionCall]):
         return Seen(stitched(self._calls))
 
     def gather(self, group: "distributed.ProcessGroup | None" = None) -> "Seen":
-        """Bring the summaries of a tensor-parallel model together: all heads, on all ranks.
+        """Bring the heads of a tensor-parallel model together, on all ranks.
 
             with regard.watch(model, keep=[Entropy(), Pool(512)]) as seen:
                 model(**inputs)
             seen.gather()[5].results[0].entropy     # [batch, heads, queries], of all heads
 
-        All ranks of the group call it, and have run the model on the same inputs.
+        All ranks of the group call it, and have run the model on the same inputs. Without `keep`,
+        queries and keys of all heads come to all ranks: `regard.save` writes them on one.
 
         Args:
             group: the ranks that share the heads of the model; all by default.
 
         Returns:
-            The same calls, with the results of all heads in order.
+            The same calls, with all heads in order; without effects.
 
         Raises:
             RuntimeError: torch.distributed is not initialized.
-            ValueError: calls have tensors instead of summaries, the ranks have not seen the same
-                calls, or don't have each head once.
+            ValueError: the ranks have not seen the same calls, or don't have each head once; or a
+                call has a bias for each of its heads, or was written over.
         """
         return Seen(gathered(self._calls, group))
 

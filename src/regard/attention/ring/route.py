@@ -26,7 +26,7 @@ class Leg:
     of the keys of the rank; what sticks out is masked.
 
     Attributes:
-        layout: the strips; none of them is the first of its queries.
+        layout: the strips; only on a rank's own keys, which come first, may they be fresh.
         positions: position of each key.
         wanted: which of these are the rank's: the rows that are sent.
     """
@@ -83,7 +83,8 @@ def leg(pattern: Pattern, shards: Shards, rank: int, source: int, block: int) ->
     found = _layout(pattern & KeysAmong(keys), shards, rank, block)
     positions = _rows(found, shards.length)
     wanted = keys.has(positions).nonzero().flatten()
-    return Leg(_on_listed(found, positions, shards.length), positions, wanted)
+    listed = _on_listed(found, positions, shards.length, first=rank == source)
+    return Leg(listed, positions, wanted)
 
 
 def _layout(pattern: Pattern, shards: Shards, rank: int, block: int) -> Layout:
@@ -133,8 +134,17 @@ def _rows(found: Layout, num_keys: int) -> Int[Tensor, "keys"]:
     return begun[:-1].cumsum(0).nonzero().flatten()
 
 
-def _on_listed(found: Layout, positions: Int[Tensor, "keys"], num_keys: int) -> Layout:
-    """Return a layout that counts keys in a list of positions."""
+def _on_listed(
+    found: Layout, positions: Int[Tensor, "keys"], num_keys: int, *, first: bool
+) -> Layout:
+    """Return a layout that counts keys in a list of positions.
+
+    Args:
+        found: the layout.
+        positions: the positions of its keys, ascending.
+        num_keys: number of keys of all ranks.
+        first: whether it comes first; otherwise no strip is fresh.
+    """
     place = torch.full((num_keys,), -1, dtype=torch.long, device="cpu")
     place[positions] = torch.arange(len(positions), device="cpu")
     strips = [
@@ -142,7 +152,7 @@ def _on_listed(found: Layout, positions: Int[Tensor, "keys"], num_keys: int) -> 
             strip,
             keys=_moved(strip.keys, place),
             pattern=None if strip.pattern is None else PatternOfListed(strip.pattern, positions),
-            fresh=False,
+            fresh=strip.fresh and first,
         )
         for strip in found.unwritten
     ]

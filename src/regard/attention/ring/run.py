@@ -246,16 +246,21 @@ def _gradients(
     of_own = torch.zeros(*key.shape[:3], sum(sizes), dtype=dtype, device=key.device)
     of_bias = [torch.zeros_like(tensor, dtype=dtype) for tensor in learned]
 
+    def of_leg(leg: Leg, rows: Tensor) -> Tensor:
+        """Add to the gradients of query and bias, and return those of keys and values."""
+        here = _inputs_of(inputs, leg, rows)
+        some = (wide, _wide(here.key, width), _wide(here.value, width))
+        sums = [of_query, *(empty(x, dtype).zero_() for x in some[1:])]
+        add_gradients(here, leg.layout, some, whole, sums, (learned, of_bias))
+        parts = [x[..., :size] for x, size in zip(sums[1:], sizes, strict=True)]
+        both = torch.cat(parts, dim=-1)
+        if len(leg.wanted) == len(leg.positions):
+            return both
+        return both.index_select(2, leg.wanted.to(key.device))
+
     way, returning = call.route(backward=True), None
     for step, leg, rows in around(call.ring, way, torch.cat([key, value], dim=-1)):
-        of_rows = of_own[:, :, :0]
-        if rows is not None:
-            here = _inputs_of(inputs, leg, rows)
-            some = (wide, _wide(here.key, width), _wide(here.value, width))
-            sums = [of_query, *(empty(x, dtype).zero_() for x in some[1:])]
-            add_gradients(here, leg.layout, some, whole, sums, (learned, of_bias))
-            parts = [x[..., :size] for x, size in zip(sums[1:], sizes, strict=True)]
-            of_rows = torch.cat(parts, dim=-1).index_select(2, leg.wanted.to(key.device))
+        of_rows = of_own[:, :, :0] if rows is None else of_leg(leg, rows)
         if returning is not None:
             _add_rows(of_own, *returning)
         # The gradients of a rank's keys go back to it, and others bring those of ours.

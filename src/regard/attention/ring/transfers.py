@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, distributed
 
 from regard.attention.ring.route import Leg, Route
@@ -91,7 +92,7 @@ def around(ring: Ring, route: Route, own: Rows) -> Iterator[tuple[int, Leg, Rows
         route: the way of this rank.
         own: its keys and values, [batch, key_heads, local, key_dim + value_dim].
     """
-    coming = Transfer((), own.index_select(2, route.sent[0].to(own.device)), None)
+    coming = Transfer((), _selected(own, route.sent[0]), None)
     for step, leg in enumerate(route.legs):
         rows = coming.wait()
         if step + 1 < ring.size:
@@ -100,8 +101,15 @@ def around(ring: Ring, route: Route, own: Rows) -> Iterator[tuple[int, Leg, Rows
 
 
 def _posted(ring: Ring, route: Route, own: Rows, step: int) -> Transfer:
-    message = own.index_select(2, route.sent[step].to(own.device))
+    message = _selected(own, route.sent[step])
     return ring.exchange(step, message, len(route.legs[step].wanted))
+
+
+def _selected(own: Rows, rows: Int[Tensor, "chosen"]) -> Rows:
+    """Return some rows, without a copy if these are all in order."""
+    if len(rows) == own.shape[2] and torch.equal(rows, torch.arange(len(rows), device="cpu")):
+        return own
+    return own.index_select(2, rows.to(own.device))
 
 
 def _placed(leg: Leg, rows: Rows) -> Rows:
