@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.matrix.derived import Derived
-from regard.matrix.groups import grouped
+from regard.matrix.groups import ROW_GROUP, grouped
 from regard.matrix.heads import as_rows_of_key_heads, head_runs, key_heads_of, write_products
 from regard.matrix.index import Index, put, read, take
 from regard.matrix.source import (
@@ -142,7 +142,7 @@ class Effects(Derived):
             if "group_max" in facts:
                 group_max.append(grouped(torch.abs(part, out=products), 3, "max"))
             if "sums" in facts:
-                sums.append(grouped(part, 2, "sum"))
+                sums.append(grouped(part, 2, "sum", ROW_GROUP))
         block = WeightBlock(found)
         if group_max:
             block.group_max = torch.cat(group_max, dim=3)

@@ -1,13 +1,21 @@
 """The exponential function, without its slow corner."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+_ALL = (slice(None),)
 
-def exponential_(x: Tensor, out: Tensor | None = None) -> Tensor:
+
+def lowest_exponent(dtype: torch.dtype) -> float:
+    """Return the lowest x that `exponential_` takes for more than 0."""
+    return math.log(torch.finfo(dtype).tiny) + 0.25
+
+
+def exponential_(x: Tensor, out: Tensor | None = None, low: Sequence[slice] = _ALL) -> Tensor:
     """Return e to the power of x, 0 where that would be smaller than a type's normal numbers.
 
     What PyTorch calls on the CPU is some sixty times slower where the result underflows, as it does
@@ -17,7 +25,12 @@ def exponential_(x: Tensor, out: Tensor | None = None) -> Tensor:
     Args:
         x: what is lifted in place.
         out: where to write the result; by default in place.
+        low: the runs of the last axis in which results may underflow; by default all of it.
     """
-    low = math.log(torch.finfo(x.dtype).tiny) + 0.25
-    found = torch.exp(x.clamp_min_(low), out=x if out is None else out)
-    return functional.threshold(found, math.exp(low + 1e-3), 0.0, inplace=True)
+    least = lowest_exponent(x.dtype)
+    for span in low:
+        x[..., span].clamp_min_(least)
+    found = torch.exp(x, out=x if out is None else out)
+    for span in low:
+        functional.threshold(found[..., span], math.exp(least + 1e-3), 0.0, inplace=True)
+    return found

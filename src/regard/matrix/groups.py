@@ -6,7 +6,10 @@ import torch
 from torch import Tensor
 
 GROUP = 64
-"""How many rows or columns are looked at as one."""
+"""How many columns are looked at as one."""
+
+ROW_GROUP = 16
+"""How many rows are summed up as one: as many as a cell of the finest map of a recording has."""
 
 
 How = Literal["sum", "max", "signed max"]

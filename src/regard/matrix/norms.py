@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.matrix.derived import Derived
-from regard.matrix.groups import grouped
+from regard.matrix.groups import ROW_GROUP, grouped
 from regard.matrix.index import Index, read
 from regard.matrix.source import Buffers, Fact, KeyColumns, QueryRows, WeightBlock
 
@@ -54,5 +54,5 @@ class Norms(Derived):
         if "group_max" in facts:
             block.group_max = torch.cat([grouped(part, 3, "max") for part in parts], dim=3)
         if "sums" in facts:
-            block.sums = grouped(found, 2, "sum")
+            block.sums = grouped(found, 2, "sum", ROW_GROUP)
         return block

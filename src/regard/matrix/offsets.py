@@ -87,7 +87,10 @@ class Offsets:
             tile.heads_of(state["first"]).add_(tile.weights[..., 0].sum(dim=2))
         offsets = torch.arange(-self.reach, self.reach + 1, device=keys.device)
         wanted = tile.query_positions[:, None] + offsets
-        columns = torch.searchsorted(keys, wanted).clamp_max(len(keys) - 1)
+        if isinstance(tile.keys, range) and tile.keys.step == 1:
+            columns = (wanted - tile.keys.start).clamp(0, len(keys) - 1)
+        else:
+            columns = torch.searchsorted(keys, wanted).clamp_max(len(keys) - 1)
         found = tile.weights.gather(3, columns.expand(*tile.weights.shape[:2], -1, -1))
         found = found.masked_fill(keys[columns] != wanted, 0.0)
         tile.heads_of(state["near"]).add_(found.sum(dim=2))

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.matrix.groups import GROUP, How, grouped, larger
+from regard.matrix.groups import ROW_GROUP, How, grouped, larger
 from regard.matrix.index import Index
 from regard.matrix.reduction import Sums, merged, rows_of_zeros, zeros
 from regard.matrix.result import Result
@@ -76,8 +76,8 @@ class Pool:
         tile.rows_of(state["seen"]).add_(1)
         height, width = (self._cell(size) for size in tile.view.sizes[2:])
         start, cells = tile.queries.start, tile.heads_of(state["cells"])
-        if self.how == "mean" and height % GROUP == 0 and start % GROUP == 0:
-            rows = grouped(tile.sums, 2, "sum", height // GROUP, start % height // GROUP)
+        if self.how == "mean" and height % ROW_GROUP == 0 and start % ROW_GROUP == 0:
+            rows = grouped(tile.sums, 2, "sum", height // ROW_GROUP, start % height // ROW_GROUP)
             _add_rows(cells, rows, start // height, tile.columns, width, "sum")
         else:
             how = "sum" if self.how == "mean" else _largest(tile.view.source.signed)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from regard.attention.inputs import simplified
 from regard.attention.mkl_warmup import warm_up_mkl
-from regard.matrix.exponential import exponential_
-from regard.matrix.groups import grouped
+from regard.matrix.exponential import exponential_, lowest_exponent
+from regard.matrix.groups import ROW_GROUP, grouped
 from regard.matrix.heads import as_rows_of_key_heads, head_runs, key_heads_of, write_products
 from regard.matrix.index import Index, LazyTensor, as_tensor, put, read, take
 from regard.matrix.source import (
@@ -30,6 +30,9 @@ from regard.positions import Bias
 from regard.versions import Overwritten, Versions
 
 _LOCK = Lock()
+
+_MANY_ROWS = 32
+"""From so many rows on, norms of keys take little time beside products with them."""
 
 _Found = dict[Fact, list[Tensor]]
 """What was found out about rows, a few columns at a time."""
@@ -192,9 +195,11 @@ class Scores:
         assert isinstance(rows, _Rows)
         found: list[Tensor] = []
         for some in columns:
-            scores = self.scores(rows, some, buffers)
+            scores, reach = self._scores_and_reach(rows, some, buffers)
             base = self._base(scores.amax(dim=-1, keepdim=True))
-            found.append(base + exponential_(scores.sub_(base)).sum(dim=-1, keepdim=True).log())
+            low = _low(some, reach, base)
+            sums = exponential_(scores.sub_(base), low=low).sum(dim=-1, keepdim=True)
+            found.append(base + sums.log())
         if not found:
             shape = (len(rows.batch), len(rows.heads), len(rows.queries), 1)
             found = [torch.full(shape, -torch.inf, dtype=self.dtype, device=self.device)]
@@ -264,14 +269,14 @@ class Scores:
     ) -> None:
         """Write the weights of rows whose log-sum-exp is known, a few columns at a time."""
         for some, part in zip(columns, parts, strict=True):
-            scores = self.scores(rows, some, buffers)
+            scores, reach = self._scores_and_reach(rows, some, buffers)
             if "group_max" in facts:
                 found["group_max"].append(grouped(scores, 3, "max"))
-            exponential_(scores.sub_(lse), out=part)
+            exponential_(scores.sub_(lse), out=part, low=_low(some, reach, lse))
             if "entropy" in facts:
                 found["entropy"].append(-scores.mul_(part).sum(dim=3, keepdim=True))
             if "sums" in facts:
-                found["sums"].append(grouped(part, 2, "sum"))
+                found["sums"].append(grouped(part, 2, "sum", ROW_GROUP))
 
     def _write_unknown(
         self,
@@ -290,7 +295,7 @@ class Scores:
         bases: list[Tensor] = []
         totals: list[Tensor] = []
         for some, part in zip(columns, parts, strict=True):
-            scores = self.scores(rows, some, buffers)
+            scores, reach = self._scores_and_reach(rows, some, buffers)
             tops = scores
             if "group_max" in facts:
                 tops = grouped(scores, 3, "max")
@@ -298,7 +303,7 @@ class Scores:
             base = tops.amax(dim=3, keepdim=True)
             if some.partial or self.biased:
                 base = self._base(base)
-            exponential_(scores.sub_(base), out=part)
+            exponential_(scores.sub_(base), out=part, low=_low(some, reach, base))
             bases.append(base)
             totals.append(part.sum(dim=3, keepdim=True))
             if "entropy" in facts:
@@ -311,7 +316,7 @@ class Scores:
         for part, one in zip(parts, factor.split(1, dim=3), strict=True):
             part.mul_(one)
             if "sums" in facts:
-                found["sums"].append(grouped(part, 2, "sum"))
+                found["sums"].append(grouped(part, 2, "sum", ROW_GROUP))
         if "entropy" in facts:
             # The logarithm of a weight is what was exponentiated, and the shift.
             products = torch.cat(found["entropy"], dim=3) + shift * total
@@ -329,6 +334,14 @@ class Scores:
             buffers: memory to use.
         """
         assert isinstance(rows, _Rows)
+        return self._scores_and_reach(rows, columns, buffers)[0]
+
+    def _scores_and_reach(
+        self, rows: "_Rows", columns: KeyColumns, buffers: Buffers
+    ) -> tuple[
+        Float[Tensor, "batch heads rows columns"], Float[Tensor, "batch heads rows 1"] | None
+    ]:
+        """Compute scores, and what none of a row's exceeds in size, if that is worth its time."""
         query, key = rows.query, read(self.key, rows.batch, rows.key_heads, columns.keys)
         key = key.to(self.dtype)
         shape = (*query.shape[:3], key.shape[2])
@@ -340,7 +353,27 @@ class Scores:
         for span in columns.partial:
             forbidden = ~rows.test(self.pattern, columns.keys[span])
             scores[..., span].masked_fill_(forbidden, lowest(self.dtype))
-        return scores
+        return scores, self._reach(rows, columns.keys, key, buffers)
+
+    def _reach(
+        self,
+        rows: "_Rows",
+        keys: Index,
+        key: Float[Tensor, "batch key_heads columns key_dim"],
+        buffers: Buffers,
+    ) -> Float[Tensor, "batch heads rows 1"] | None:
+        """Return |q| · max |k| for each row, which no |q·k| exceeds; None where it takes long."""
+        # Only the CPU is slow where the exponential underflows.
+        few = rows.query.shape[2] < _MANY_ROWS or not isinstance(keys, range)
+        if self.biased or self.device.type != "cpu" or few:
+            return None
+        name = (rows.batch, rows.key_heads, keys)
+        longest = buffers.longest_keys.get(name)
+        if longest is None:
+            longest = key.norm(dim=3).amax(dim=2, keepdim=True)
+            buffers.longest_keys[name] = longest
+        far = rows.query.norm(dim=3) * longest
+        return far.view(len(rows.batch), len(rows.heads), -1, 1)
 
     def _biased(self, scores: Tensor, rows: QueryRows, keys: Index) -> Tensor:
         assert self.bias is not None
@@ -372,6 +405,15 @@ class _Rows(QueryRows):
 
     query: Float[Tensor, "batch key_heads grouped_rows key_dim"]
     key_heads: range
+
+
+def _low(
+    columns: KeyColumns, reach: Tensor | None, base: Float[Tensor, "batch heads rows 1"]
+) -> Sequence[slice]:
+    """Return the runs of columns in which a score, less its base, may be too low for its weight."""
+    if reach is None or not bool((reach + base < -lowest_exponent(base.dtype) - 1.0).all()):
+        return (slice(None),)
+    return columns.partial
 
 
 def _finite(lse: Tensor) -> Tensor:

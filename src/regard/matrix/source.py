@@ -1,6 +1,6 @@
 """Where the numbers of an attention matrix come from."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -70,7 +70,7 @@ class WeightBlock:
         entropy: −Σ w · log w of each row; None if that wasn't asked for, as all below.
         group_max: the largest of each 64 neighbouring weights, by size if they are signed; the last
             group may be smaller.
-        sums: the sum of each column over each 64 rows; the last group may be smaller.
+        sums: the sum of each column over each 16 rows; the last group may be smaller.
         row_sums: the sum of each row, if it was found on the way.
     """
 
@@ -82,11 +82,16 @@ class WeightBlock:
 
 
 class Buffers:
-    """Memory that one rectangle after the other is written to."""
+    """Memory of one pass, that one rectangle after the other is written to.
+
+    Attributes:
+        longest_keys: the largest norm of keys, by which these are: rows of a pass share them.
+    """
 
     def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
         self._dtype, self._device = dtype, device
         self._flat: dict[str, Tensor] = {}
+        self.longest_keys: dict[Hashable, Tensor] = {}
 
     def __call__(self, name: str, *shape: int) -> Tensor:
         """Return the buffer of a name in a shape, with anything in it."""

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
-from regard.matrix.groups import GROUP, grouped
+from regard.matrix.groups import GROUP, ROW_GROUP, grouped
 from regard.matrix.index import Index, as_tensor, take
 from regard.matrix.source import Buffers, Fact, KeyColumns, QueryRows, WeightBlock
 from regard.matrix.view import View
@@ -146,9 +147,9 @@ class Tile:
 
     @property
     def sums(self) -> Float[Tensor, "batch heads row_groups columns"]:
-        """The sum of each column over each 64 rows; the last group may be smaller."""
+        """The sum of each column over each 16 rows; the last group may be smaller."""
         if self.block.sums is None:
-            self.block.sums = grouped(self.weights, 2, "sum")
+            self.block.sums = grouped(self.weights, 2, "sum", ROW_GROUP)
         return self.block.sums
 
     @property
@@ -165,6 +166,20 @@ class Tile:
         if self.block.group_max is None:
             self.block.group_max = grouped(self.magnitudes, 3, "max")
         return self.block.group_max
+
+    def weights_of_groups(
+        self, groups: Int[Tensor, "batch heads rows some_groups"]
+    ) -> Float[Tensor, "batch heads rows some_groups*64"]:
+        """Return the weights of groups of 64 columns, a few for each row; 0 beyond the last."""
+        weights, missing = self.weights, -self.weights.shape[3] % GROUP
+        if missing:
+            weights = pad(weights, (0, missing))
+        # Groups as rows of a table: that copies 64 numbers at a time.
+        num_rows, each = groups[..., 0].numel(), weights.shape[3] // GROUP
+        first = torch.arange(0, num_rows * each, each, device=groups.device)
+        numbers = (groups.flatten(0, 2) + first[:, None]).flatten()
+        found = weights.reshape(-1, GROUP).index_select(0, numbers)
+        return found.view(*groups.shape[:3], -1)
 
 
 def tiles(view: View, facts: Collection[Fact] = (), budget: int = BUDGET) -> Iterator[Tile]:

@@ -85,8 +85,9 @@ def strongest(
         return tile.weights.gather(3, columns), columns
     # The k largest numbers are in the k groups with the largest maxima.
     groups = tile.group_max.topk(count, dim=3).indices
-    columns = (groups[..., None] * GROUP + torch.arange(GROUP, device=groups.device)).flatten(3)
-    beyond = columns >= len(tile.columns)
-    candidates = tile.weights.gather(3, columns.masked_fill(beyond, 0))
-    places = candidates.abs().masked_fill_(beyond, -1.0).topk(count, dim=3).indices
-    return candidates.gather(3, places), columns.gather(3, places)
+    candidates = tile.weights_of_groups(groups)
+    sizes = candidates.abs() if tile.view.source.signed else candidates
+    places = sizes.topk(count, dim=3).indices
+    columns = groups.gather(3, places // GROUP) * GROUP + places % GROUP
+    # A column beyond the last has 0, and so is only among the strongest where others have it too.
+    return candidates.gather(3, places), columns.clamp_max(len(tile.columns) - 1)

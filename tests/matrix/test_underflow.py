@@ -1,0 +1,70 @@
+"""Weights too small for their type are 0, and only where they may be is looked for them."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard import AttentionMatrix, causal
+from regard.matrix import Entropy, Received, TopKeys
+from regard.matrix import scores as module
+from regard.matrix.exponential import exponential_
+
+ALL = (slice(None),)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("size", [1.0, 2.0, 3.0, 6.0, 30.0])
+def test_weights_of_any_size(size: float, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[bool] = []
+
+    def spied(x: Tensor, out: Tensor | None = None, low: Sequence[slice] = ALL) -> Tensor:
+        # The largest of each group are few, and always looked at.
+        if out is not None:
+            looked.append(tuple(low) == ALL)
+        return exponential_(x, out, low)
+
+    monkeypatch.setattr(module, "exponential_", spied)
+    torch.manual_seed(0)
+    query, key = (size * torch.randn(1, 2, 331, 16) for _ in range(2))
+    scores = query.double() @ key.double().mT / 4
+    scores.masked_fill_(torch.ones(331, 331).triu_(1).bool(), -torch.inf)
+    exact = scores.softmax(dim=-1)
+    lse = scores.logsumexp(dim=-1)
+
+    matrix = AttentionMatrix(query, key, pattern=causal(), lse=lse.float() if known else None)
+    entropy, received, top = matrix.summarize(Entropy(), Received(), TopKeys(3))
+    # Rounding of a score is relative to its largest terms.
+    off = 2e-6 * float(query.norm(dim=-1).max() * key.norm(dim=-1).max()) + 1e-6
+    weights = matrix.dense().double()
+    assert bool(((weights - exact).abs() <= off * exact + 1e-37).all())
+    assert bool((weights[exact == 0] == 0).all())
+    assert torch.allclose(entropy.nats.double(), torch.special.entr(exact).sum(-1), atol=10 * off)
+    assert torch.allclose(received.total.double(), exact.sum(dim=2), atol=331 * off)
+    strongest = exact.topk(3, dim=-1).values
+    assert torch.allclose(top.weights.double(), strongest, rtol=2 * off, atol=1e-37)
+    # |q| · |k| / 4 is up to 10 · size², and the log-sum-exp up to 6 · size².
+    if size <= 2.0:
+        assert not any(looked)
+    if size >= 6.0:
+        assert all(looked)
+
+
+def test_only_named_columns_are_looked_at() -> None:
+    low = math.log(torch.finfo(torch.float32).tiny) - 5.0
+    x = torch.tensor([[0.0, low, -1.0, low]])
+    assert exponential_(x.clone()).tolist()[0][1::2] == [0.0, 0.0]
+    found = exponential_(x.clone(), low=[slice(3, 4)])[0]
+    assert found[3] == 0.0
+    assert found[0] == 1.0
+
+
+def test_the_strongest_keys_are_in_the_last_group_which_is_smaller() -> None:
+    weights = torch.zeros(1, 1, 2, 64 * 9 + 5)
+    weights[0, 0, :, -1] = torch.tensor([1.0, 0.75])
+    weights[0, 0, 1, 3] = 0.25
+    found = AttentionMatrix.from_weights(weights)[0, 0].top(2)
+    assert found.keys.tolist() == [[580, -1], [580, 3]]
+    assert found.weights.tolist() == [[1.0, 0.0], [0.75, 0.25]]
