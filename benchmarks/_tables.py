@@ -321,12 +321,6 @@ TABLES = {
             "time to plan that",
         ),
         tuple(ring_row(name) for name in ("window", "columns", "documents", "causal")),
-        "On two ranks with a core each, both passes of a causal mask at 16,384 take "
-        "[causal 16,384 both passes on two ranks: time over half of one rank's] half of the time "
-        "of `attend` on one, those of a window of 256 at 65,536 "
-        "[window 65,536 both passes on two ranks: time over half of one rank's]. With the window "
-        "at 262,144, a rank of two takes [window 262,144 both passes on two ranks: memory of a "
-        "rank over one rank's alone] the memory of one alone.",
     ),
     "atlas": Table(
         "atlas",
