@@ -194,7 +194,7 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -
 def test_encoders_are_refused() -> None:
     encoder = BertLMHeadModel(BertConfig(**SIZES | {"vocab_size": len(WORDS)})).eval()
     with pytest.raises(
-        ValueError, match="BertLMHeadModel attends to later tokens: attribute needs"
+        ValueError, match="BertLMHeadModel attends to later tokens: a decoder is needed"
     ):
         attribute(encoder, tokenizer(), PROMPT, ANSWER, "lines")
     both = T5ForConditionalGeneration(T5Config(**T5)).eval()

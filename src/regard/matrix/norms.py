@@ -3,12 +3,10 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.matrix.derived import Derived
-from regard.matrix.groups import ROW_GROUP, grouped
 from regard.matrix.index import Index, read
 from regard.matrix.source import Buffers, Fact, KeyColumns, QueryRows, WeightBlock
 
@@ -50,9 +48,4 @@ class Norms(Derived):
         parts = found.split([len(some.keys) for some in columns], dim=3)
         for some, part in zip(columns, parts, strict=True):
             part.mul_(read(self.norms, rows.batch, rows.heads, some.keys)[..., None, :])
-        block = WeightBlock(found)
-        if "group_max" in facts:
-            block.group_max = torch.cat([grouped(part, 3, "max") for part in parts], dim=3)
-        if "sums" in facts:
-            block.sums = grouped(found, 2, "sum", ROW_GROUP)
-        return block
+        return WeightBlock(found)
