@@ -10,7 +10,9 @@ export interface Margins {
 const ROOMY: Margins = { top: 74, left: 96, line: 26 };
 const NARROW: Margins = { top: 58, left: 62, line: 16 };
 /** Of maps beside each other. Above as much as to the left: a square pane has a square map. */
-const SEVERAL: Margins = { top: 48, left: 48, line: 12 };
+const SEVERAL: Margins = { top: 70, left: 70, line: 12 };
+/** Of those that share axes, as in style/several.css. */
+const SHARING: Margins = { top: 48, left: 48, line: 12 };
 
 /** The margins of a single map on a screen of this size. */
 export function marginsAlone(width: number, height: number): Margins {
@@ -21,9 +23,9 @@ export function marginsAlone(width: number, height: number): Margins {
 export function marginsAmong(index: number, sharing: boolean): Margins {
   if (!sharing) return SEVERAL;
   return {
-    top: index < 2 ? SEVERAL.top : 0,
-    left: index % 2 === 0 ? SEVERAL.left : 0,
-    line: SEVERAL.line,
+    top: index < 2 ? SHARING.top : 0,
+    left: index % 2 === 0 ? SHARING.left : 0,
+    line: SHARING.line,
   };
 }
 

@@ -49,7 +49,7 @@ function picturedOf(stage: Stage, query: number | null): Pictured[] {
     const { left, top } = card.element.getBoundingClientRect();
     const { facts } = card.view.scene;
     const [width, height] = card.sizeUpTo(facts.keys, facts.queries);
-    const about = { title: facts.name, view: card.view, left, top, width, height };
+    const about = { title: facts.title, view: card.view, left, top, width, height };
     if (!camera || query === null) return { ...about, row: null };
     const start = (query - camera.y) * camera.scale + card.box.height / 2;
     return { ...about, row: [start, Math.max(2, camera.scale)] };

@@ -184,7 +184,7 @@ export class MapCard {
 
   name(info: Info, facts: HeadFacts, alone: boolean): void {
     this.#extent = facts;
-    this.#title.textContent = facts.ref.call === "all" ? "All heads, mean" : facts.name;
+    this.#title.textContent = facts.title;
     this.element.setAttribute("aria-label", facts.words);
     const { head } = facts.ref;
     const figures =
