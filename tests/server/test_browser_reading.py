@@ -152,7 +152,8 @@ def test_pictures_are_saved(viewing: Viewing, url: str, tmp_path: Path, book: Ma
     root = ElementTree.parse(svg).getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     words = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"<b>A book</b>", "0.1", "1.1", shown(book.pieces[0][330])} <= words
+    assert {"<b>A book</b>", "Layer 0, head 1", "Layer 1, head 1"} <= words
+    assert shown(book.pieces[0][330]) in words
     images = list(root.iter("{http://www.w3.org/2000/svg}image"))
     assert images
     assert all(image.get("href", "").startswith("data:image/png") for image in images)
@@ -162,6 +163,60 @@ def test_pictures_are_saved(viewing: Viewing, url: str, tmp_path: Path, book: Ma
     )
     colours = np.asarray(picture.convert("RGB")).reshape(-1, 3)
     assert len(np.unique(colours, axis=0)) > 100
+
+
+def test_a_picture_ends_where_the_matrix_does(viewing: Viewing, url: str, tmp_path: Path) -> None:
+    view = viewing.open(url, "#heads=c0-h1", accept_downloads=True)
+    for panel in ("text", "heads"):
+        view.page.click(f".show-{panel}")
+    view.until(lambda: view.ask("map.domain().x[1]") > 700, "there is room beside the matrix")
+    view.settle()
+    view.page.keyboard.press("e")
+    with view.page.expect_download() as download:
+        view.page.click("[data-format=svg]")
+    download.value.save_as(tmp_path / "picture.svg")
+    root = ElementTree.parse(tmp_path / "picture.svg").getroot()
+    side = 600 * view.ask("map.camera().scale")
+    assert side < float(root.get("width", 0)) < side + 200
+    assert side < float(root.get("height", 0)) < side + 300
+
+
+# Of four, those below and to the right have no axes of their own.
+@pytest.mark.parametrize(
+    ("heads", "axes"),
+    [
+        ("c0-h0,c1-h2", [(1, 1), (1, 1)]),
+        ("c0-h0,c1-h2,c0-h1,c1-h1", [(1, 1), (1, 0), (0, 1), (0, 0)]),
+    ],
+    ids=["two", "four"],
+)
+def test_maps_beside_each_other_fill_the_stage(
+    viewing: Viewing, url: str, heads: str, axes: list[tuple[int, int]]
+) -> None:
+    view = viewing.open(url, f"#heads={heads}&query=330")
+    stage = view.page.locator(".stage").bounding_box()
+    # A sheet is as large as the matrix, and within its window if all of it is seen.
+    areas: list[float] = []
+    for window in view.page.locator(".map-window").all():
+        outside = window.bounding_box()
+        inside = window.locator(".sheet").bounding_box()
+        for start, size in (("x", "width"), ("y", "height")):
+            assert inside[start] >= outside[start]
+            assert inside[start] + inside[size] <= outside[start] + outside[size]
+        assert inside["width"] == pytest.approx(inside["height"])
+        areas.append(inside["width"] * inside["height"])
+    assert len(areas) == len(axes)
+    assert sum(areas) >= 0.6 * stage["width"] * stage["height"]
+    view.page.evaluate(f"location.hash = '#heads={heads}&{DEEP}'")
+    view.until(lambda: view.ask("map.look().domain !== null"), "one is there")
+    view.settle()
+    first = view.texts()
+    for number, (keys, queries) in enumerate(axes):
+        shown = {
+            "keys": first["keys"] if keys else [],
+            "queries": first["queries"] if queries else [],
+        }
+        assert view.texts(number) == shown
 
 
 def test_hostile_tokens_are_words_like_any_other(viewing: Viewing, url: str) -> None:

@@ -70,7 +70,7 @@ class TestFinger:
         token(page, 3).tap()
         assert shown(page).startswith("cross looks")
         assert page.locator(".token.pinned").count() == 1
-        page.get_by_role("button", name="Let go").tap()
+        page.get_by_role("button", name="Unpin").tap()
         assert shown(page).startswith("Choose a token")
 
     def test_heads_can_be_tapped(self, short: str, open_page: Open) -> None:

@@ -19,7 +19,7 @@ export class Headline {
   readonly #release: HTMLButtonElement;
 
   constructor(letGo: () => void) {
-    this.#release = element("button", { type: "button", class: "plain release" }, "Let go ");
+    this.#release = element("button", { type: "button", class: "plain release" }, "Unpin ");
     this.#release.append(element("kbd", { "aria-hidden": "true" }, "Esc"));
     this.#release.addEventListener("click", letGo);
     const line = element("div", { class: "line" }, this.#sentence, this.#release);

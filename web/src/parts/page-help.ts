@@ -7,7 +7,7 @@ const KEYS: readonly Key[] = [
   [["m"], "mean of the heads, and back"],
   [["r"], "where it looks, or who looks at it"],
   [["t"], "lines or text"],
-  [["Esc"], "let go of the token"],
+  [["Esc"], "unpin the token"],
   [["?"], "this help"],
 ];
 

@@ -17,6 +17,14 @@ describe("heads", () => {
   it("are named by layer and head", () => {
     expect(factsOf(INFO, { call: 1, head: 0 })?.name).toBe("1.0");
     expect(factsOf(INFO, { call: 2, head: "mean" })?.name).toBe("2.mean");
+    expect(factsOf(INFO, { call: 1, head: 0 })?.title).toBe("Layer 1, head 0");
+    expect(factsOf(INFO, { call: 2, head: "mean" })?.title).toBe("Layer 2, mean of heads");
+    const calls = [
+      { ...(INFO.calls[0] as (typeof INFO.calls)[0]), group: "encoder" },
+      { ...(INFO.calls[0] as (typeof INFO.calls)[0]), layer: "", module: "Attention" },
+    ];
+    const titles = [0, 1].map((call) => factsOf(someInfo({ calls }), { call, head: 1 })?.title);
+    expect(titles).toEqual(["Encoder layer 0, head 1", "Attention, head 1"]);
     expect(factsOf(INFO, { call: 3, head: 0 })).toBeNull();
     expect(factsOf(INFO, { call: 0, head: 2 })).toBeNull();
   });

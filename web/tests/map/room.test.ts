@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { fills, roomFor } from "../../src/map/engine/room";
+import { fills, marginsAmong, roomFor } from "../../src/map/engine/room";
 
 const MARGINS = { top: 74, left: 96, line: 26 };
 
@@ -19,6 +19,21 @@ describe("the room of a map", () => {
   it("has narrow margins on a phone", () => {
     const room = roomFor(370, 383, { top: 58, left: 62, line: 16 });
     expect(room).toEqual({ position: [78, 74], dimensions: [292, 310] });
+  });
+
+  it("is square in a square element beside others", () => {
+    const { dimensions } = roomFor(528, 528, marginsAmong(1, false));
+    expect(dimensions[0]).toBe(dimensions[1]);
+  });
+
+  it("has no axis where another map has it", () => {
+    const places = [0, 1, 2, 3].map((index) => marginsAmong(index, true));
+    expect(places.map(({ top, left }) => [top > 0, left > 0])).toEqual([
+      [true, true],
+      [true, false],
+      [false, true],
+      [false, false],
+    ]);
   });
 
   it("does not fill an element of another size", () => {

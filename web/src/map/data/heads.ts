@@ -1,3 +1,4 @@
+import { capitalized } from "../../look/blocks";
 import type { Call, HeadRef, Info, Pool } from "./contract";
 
 /** What is known of a head that can be shown: its size, its levels and its names. */
@@ -5,6 +6,8 @@ export interface HeadFacts {
   readonly ref: HeadRef;
   /** As people say it: 18.6, 18.mean, encoder 3.1, all. */
   readonly name: string;
+  /** Above its map: "Layer 18, head 6". */
+  readonly title: string;
   /** In a sentence: "head 18.6", "the mean of all heads". */
   readonly words: string;
   readonly call: Call;
@@ -27,14 +30,20 @@ export function factsOf(info: Info, ref: HeadRef): HeadFacts | null {
     const { maxZoom, fullZoom } = info.all;
     const levels = { fullZoom, maxZoom: Math.min(maxZoom, deepest) };
     const causal = info.calls.every((each) => each.causal);
-    const names = { name: "all", words: "the mean of all heads" };
+    const names = { name: "all", title: "All heads, mean", words: "the mean of all heads" };
     return { ref, ...names, call, queries, keys, causal, ...levels };
   }
   if (ref.head !== "mean" && ref.head >= call.heads) return null;
   const name = `${nameOfCall(call)}.${ref.head}`;
+  const names = { name, title: titleOf(call, ref.head), words: `head ${name}` };
   const levels = { fullZoom: call.maxZoom, maxZoom: Math.min(call.maxZoom, deepest) };
   const { causal } = call;
-  return { ref, name, words: `head ${name}`, call, queries, keys, causal, ...levels };
+  return { ref, ...names, call, queries, keys, causal, ...levels };
+}
+
+function titleOf(call: Call, head: number | "mean"): string {
+  const layer = call.layer === "" ? call.module : `${call.group} layer ${call.layer}`.trim();
+  return `${capitalized(layer)}, ${head === "mean" ? "mean of heads" : `head ${head}`}`;
 }
 
 /** The facts of a head that must be there. */

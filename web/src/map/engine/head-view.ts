@@ -10,7 +10,8 @@ import { type Scene, scenes } from "./scene";
 
 interface Tracks {
   readonly heat: HeatTrack;
-  readonly axes: readonly [AxisTrack, AxisTrack];
+  /** That of the keys and that of the queries; null if another map has it. */
+  readonly axes: readonly [AxisTrack | null, AxisTrack | null];
   readonly lines: readonly [CanvasTrack, CanvasTrack];
 }
 
@@ -97,12 +98,12 @@ export class HeadView {
     const tracks = this.#tracks();
     if (!tracks) return;
     tracks.heat.sceneChanged();
-    for (const track of [...tracks.axes, ...tracks.lines]) track.sceneChanged();
+    for (const track of [...tracks.axes, ...tracks.lines]) track?.sceneChanged();
   }
 
   /** Only the axes show something else. */
   axesChanged(): void {
-    for (const axis of this.#tracks()?.axes ?? []) axis.sceneChanged();
+    for (const axis of this.#tracks()?.axes ?? []) axis?.sceneChanged();
   }
 
   valueAt(key: number, query: number): CellValue | null {
@@ -137,7 +138,10 @@ export class HeadView {
     if (!heat) return null;
     return {
       heat,
-      axes: [get("axis-top") as AxisTrack, get("axis-left") as AxisTrack],
+      axes: [
+        this.margins.top > 0 ? (get("axis-top") as AxisTrack) : null,
+        this.margins.left > 0 ? (get("axis-left") as AxisTrack) : null,
+      ],
       lines: [get("line-top") as CanvasTrack, get("line-left") as CanvasTrack],
     };
   }
@@ -150,6 +154,7 @@ export class HeadView {
       [side === "top" ? "height" : "width"]: size,
       options: { side },
     });
+    const axis = (side: "top" | "left", size: number) => (size ? [track("axis", side, size)] : []);
     const data = { type: "regard", view: this.#uid };
     const size = Math.max(this.scene.facts.keys, 1);
     return {
@@ -164,8 +169,8 @@ export class HeadView {
           zoomFixed: true,
           layout: { w: 12, h: 1, x: 0, y: 0 },
           tracks: {
-            top: [track("axis", "top", top), track("line", "top", line)],
-            left: [track("axis", "left", left), track("line", "left", line)],
+            top: [...axis("top", top), track("line", "top", line)],
+            left: [...axis("left", left), track("line", "left", line)],
             center: [{ type: "regard-heat", uid: "heat", data, options: {} }],
           },
         },

@@ -7,6 +7,28 @@ export interface Margins {
   readonly line: number;
 }
 
+const ROOMY: Margins = { top: 74, left: 96, line: 26 };
+const NARROW: Margins = { top: 58, left: 62, line: 16 };
+/** Of maps beside each other. Above as much as to the left: a square pane has a square map. */
+const SEVERAL: Margins = { top: 70, left: 70, line: 12 };
+/** Of those that share axes, as in style/several.css. */
+const SHARING: Margins = { top: 48, left: 48, line: 12 };
+
+/** The margins of a single map on a screen of this size. */
+export function marginsAlone(width: number, height: number): Margins {
+  return Math.min(width, height) < 560 ? NARROW : ROOMY;
+}
+
+/** The margins of a map among several; four share the axes of the first row and column. */
+export function marginsAmong(index: number, sharing: boolean): Margins {
+  if (!sharing) return SEVERAL;
+  return {
+    top: index < 2 ? SHARING.top : 0,
+    left: index % 2 === 0 ? SHARING.left : 0,
+    line: SHARING.line,
+  };
+}
+
 /** HiGlass lays a view out in so many rows of whole pixels. */
 const ROWS = 12;
 

@@ -4,7 +4,7 @@ import type { HeadView } from "../engine/head-view";
 import { SvgPen } from "../engine/pen";
 import { tickName } from "../parts/legend";
 
-/** A map of the picture: its title, its view, and where its element stands. */
+/** A map of the picture: its title, its view, where its card stands, and how much of it is seen. */
 export interface Pictured {
   readonly title: string;
   readonly view: HeadView;
@@ -34,13 +34,19 @@ const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = 20;
 const HEADING = 52;
 const FOOT = 62;
+/** Between maps. */
+const GAP = 12;
+/** Above a map, for its title. */
+const TITLE = 24;
+/** The legend and its words have room. */
+const LEAST = 460;
 
 /** What is seen, as one SVG that needs nothing but itself. */
 export function pictureOf(maps: readonly Pictured[], look: PictureLook): SVGSVGElement {
-  const left = Math.min(...maps.map((map) => map.left));
-  const top = Math.min(...maps.map((map) => map.top));
-  const width = Math.max(...maps.map((map) => map.left + map.width)) - left + 2 * MARGIN;
-  const height = Math.max(...maps.map((map) => map.top + map.height)) - top + HEADING + FOOT;
+  const columns = placesOf(maps.map(({ left, width }) => [left, width]));
+  const rows = placesOf(maps.map(({ top, height }) => [top, TITLE + height]));
+  const width = Math.max(LEAST, columns.end + 2 * MARGIN);
+  const height = rows.end + HEADING + FOOT;
   const svg = make("svg", { width, height, viewBox: `0 0 ${width} ${height}` }) as SVGSVGElement;
   svg.append(make("rect", { width, height, fill: look.paper }));
   const words = new SvgPen();
@@ -50,7 +56,7 @@ export function pictureOf(maps: readonly Pictured[], look: PictureLook): SVGSVGE
   svg.append(words.group);
   for (const [index, map] of maps.entries()) {
     const group = make("g", {
-      transform: `translate(${map.left - left + MARGIN},${map.top - top + HEADING})`,
+      transform: `translate(${columns.at(map.left) + MARGIN},${rows.at(map.top) + HEADING})`,
     });
     group.append(...partsOf(map, look, `map-${index}`));
     svg.append(group);
@@ -59,16 +65,31 @@ export function pictureOf(maps: readonly Pictured[], look: PictureLook): SVGSVGE
   return svg;
 }
 
+/** Where columns or rows of the picture begin: one after the other, each as large as it is seen. */
+function placesOf(maps: readonly (readonly [number, number])[]): {
+  readonly at: (start: number) => number;
+  readonly end: number;
+} {
+  const starts = [...new Set(maps.map(([start]) => start))].sort((one, other) => one - other);
+  const places = new Map<number, number>();
+  let end = -GAP;
+  for (const start of starts) {
+    places.set(start, end + GAP);
+    end += GAP + Math.max(...maps.flatMap(([each, size]) => (each === start ? [size] : [])));
+  }
+  return { at: (start) => places.get(start) ?? 0, end };
+}
+
 function partsOf(map: Pictured, look: PictureLook, id: string): SVGElement[] {
   const tracks = map.view.tracks();
   if (!tracks) return [];
   const { facts } = map.view.scene;
   const { heat } = tracks;
   const title = new SvgPen();
-  title.text(map.title, 8, 12, { size: 14, colour: look.ink, align: "left", bold: true });
-  const parts: SVGElement[] = [title.group];
+  title.text(map.title, 4, 10, { size: 14, colour: look.ink, align: "left", bold: true });
+  const body = make("g", { transform: `translate(0,${TITLE})` });
   const [x, y] = heat.position;
-  const [width, height] = heat.dimensions;
+  const [width, height] = [map.width - x, map.height - y];
   const clipped = clip(`${id}-map`, x, y, width, height);
   const inner = make("g", { transform: `translate(${x},${y})` });
   const [left, top] = [heat._xScale(0), heat._yScale(0)];
@@ -101,16 +122,20 @@ function partsOf(map: Pictured, look: PictureLook, id: string): SVGElement[] {
     );
   }
   clipped.group.append(inner);
-  parts.push(...clipped.parts);
+  body.append(...clipped.parts);
   for (const [index, track] of [...tracks.axes, ...tracks.lines].entries()) {
+    if (!track) continue;
     const [trackX, trackY] = track.position;
-    const { parts: around, group } = clip(`${id}-${index}`, trackX, trackY, ...track.dimensions);
+    const [wide, high] = track.dimensions;
+    const seenX = Math.min(wide, map.width - trackX);
+    const seenY = Math.min(high, map.height - trackY);
+    const { parts, group } = clip(`${id}-${index}`, trackX, trackY, seenX, seenY);
     const moved = make("g", { transform: `translate(${trackX},${trackY})` });
     moved.append(track.exported());
     group.append(moved);
-    parts.push(...around);
+    body.append(...parts);
   }
-  return parts;
+  return [title.group, body];
 }
 
 function clip(id: string, x: number, y: number, width: number, height: number) {

@@ -46,9 +46,10 @@ export function legendWords(pool: string, tokens: number): string {
 function picturedOf(stage: Stage, query: number | null): Pictured[] {
   const { camera } = stage.cameraController;
   return stage.cards.map((card) => {
-    const { left, top, width, height } = card.element.getBoundingClientRect();
-    const title = card.view.scene.facts.name;
-    const about = { title, view: card.view, left, top, width, height };
+    const { left, top } = card.element.getBoundingClientRect();
+    const { facts } = card.view.scene;
+    const [width, height] = card.sizeUpTo(facts.keys, facts.queries);
+    const about = { title: facts.title, view: card.view, left, top, width, height };
     if (!camera || query === null) return { ...about, row: null };
     const start = (query - camera.y) * camera.scale + card.box.height / 2;
     return { ...about, row: [start, Math.max(2, camera.scale)] };

@@ -171,9 +171,20 @@ export class MapCard {
     ];
   }
 
+  /** How large the card is up to the last key and query in sight, with what is above and left. */
+  sizeUpTo(keys: number, queries: number): Pair {
+    const { position, dimensions } = this.#room;
+    const camera = this.#camera;
+    const seen = (axis: 0 | 1, last: number, middle: number): number => {
+      const end = (last - middle) * (camera?.scale ?? 0) + dimensions[axis] / 2;
+      return position[axis] + Math.min(dimensions[axis], Math.ceil(end));
+    };
+    return [seen(0, keys, camera?.x ?? 0), seen(1, queries, camera?.y ?? 0)];
+  }
+
   name(info: Info, facts: HeadFacts, alone: boolean): void {
     this.#extent = facts;
-    this.#title.textContent = facts.ref.call === "all" ? "All heads, mean" : facts.name;
+    this.#title.textContent = facts.title;
     this.element.setAttribute("aria-label", facts.words);
     const { head } = facts.ref;
     const figures =

@@ -12,7 +12,7 @@ const KEYS: readonly Key[] = [
   [["t"], "light or dark"],
   [["/"], "search the text"],
   [["e"], "save a picture"],
-  [["Esc"], "let go of the row"],
+  [["Esc"], "unpin the row"],
   [["?"], "this help"],
 ];
 

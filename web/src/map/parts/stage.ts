@@ -3,7 +3,7 @@ import type { HeadRef, Info, Pool } from "../data/contract";
 import { factsOf, type HeadFacts, sameHead, tilesetOf } from "../data/heads";
 import type { Loader } from "../data/loader";
 import { levelFor, tokensPerCell } from "../data/tiles";
-import type { Margins } from "../engine/room";
+import { type Margins, marginsAlone, marginsAmong } from "../engine/room";
 import type { AxisColours, AxisText, Colormap } from "../engine/scene";
 import type { Domain } from "../look/camera";
 import { CameraController } from "../look/camera-controller";
@@ -34,8 +34,6 @@ export interface StageEvents {
   readonly axes: (facts: HeadFacts) => { readonly keys: AxisText; readonly queries: AxisText };
 }
 
-const ROOMY: Margins = { top: 74, left: 96, line: 26 };
-const NARROW: Margins = { top: 58, left: 62, line: 16 };
 /** The engine, which keeps the page busy, waits for the first picture so long at most. */
 const PATIENCE = 1000;
 
@@ -44,6 +42,8 @@ export class Stage {
   readonly element = element("main", { class: "stage", "aria-label": "Maps" });
   readonly #cards: MapCard[] = [];
   #look: StageLook | null = null;
+  /** Which margins the maps have. */
+  #form = "";
   #laying = 0;
   #pointed: Pointed | null = null;
   #opened = false;
@@ -78,20 +78,19 @@ export class Stage {
   show(look: StageLook): void {
     const before = this.#look;
     this.#look = look;
-    this.element.dataset.maps = String(look.heads.length);
-    while (this.#cards.length > look.heads.length) this.#cards.pop()?.close();
-    for (const [index, ref] of look.heads.entries()) {
-      const facts = factsOf(this.info, ref);
-      if (!facts) continue;
+    const shown = look.heads.flatMap((ref) => factsOf(this.info, ref) ?? []);
+    this.#arrange(shown);
+    const kept = this.#cards.length;
+    for (const [index, facts] of shown.entries()) {
       const card = this.#cards[index] ?? this.#add(facts, look);
       this.#update(card, facts, look, before);
-      card.name(this.info, facts, look.heads.length === 1);
+      card.name(this.info, facts, shown.length === 1);
       card.choose(look.query);
     }
     if (before && before.heads.length !== look.heads.length) {
       for (const card of this.#cards) card.view.resized();
     }
-    if (before && before.heads.length >= look.heads.length) return;
+    if (before && kept === shown.length) return;
     this.#laid();
     if (this.#opened) this.open();
     else if (!before) setTimeout(() => this.#openOnce(), PATIENCE);
@@ -124,9 +123,26 @@ export class Stage {
     return this.#cards[0]?.view.scene.facts ?? null;
   }
 
+  /** Close the maps that are too many, or all if they are to have other margins. */
+  #arrange(shown: readonly HeadFacts[]): void {
+    const texts = new Set(shown.map(({ call }) => `${call.queryText} ${call.keyText}`));
+    const form =
+      shown.length === 1 ? "alone" : shown.length > 2 && texts.size === 1 ? "sharing" : "several";
+    const kept = form === this.#form ? shown.length : 0;
+    this.#form = form;
+    this.element.dataset.maps = String(shown.length);
+    this.element.classList.toggle("sharing", form === "sharing");
+    while (this.#cards.length > kept) this.#cards.pop()?.close();
+  }
+
+  #margins(index: number): Margins {
+    if (this.#form === "alone") return marginsAlone(innerWidth, innerHeight);
+    return marginsAmong(index, this.#form === "sharing");
+  }
+
   #add(facts: HeadFacts, look: StageLook): MapCard {
-    const margins = Math.min(innerWidth, innerHeight) < 560 ? NARROW : ROOMY;
     const index = this.#cards.length;
+    const margins = this.#margins(index);
     const card = new MapCard(
       {
         facts,
@@ -212,14 +228,16 @@ export class Stage {
   }
 
   #laid(): void {
-    const first = this.#cards[0];
     const facts = this.#facts;
     for (const card of this.#cards) card.expect();
-    if (!first || !facts || first.box.width < 10 || first.box.height < 10) return;
+    // What is whole is so in the smallest of them.
+    const width = Math.min(...this.#cards.map(({ box }) => box.width));
+    const height = Math.min(...this.#cards.map(({ box }) => box.height));
+    if (!facts || width < 10 || height < 10) return;
     for (const card of this.#cards) {
       if (card.isLaid) card.view.scene.ready = true;
     }
-    this.cameraController.lay(first.box, facts);
+    this.cameraController.lay({ width, height }, facts);
   }
 
   /** What sketches have drawn in this frame is seen after it. */

@@ -45,7 +45,7 @@ export class TextPanel {
   constructor(private readonly events: TextPanelEvents) {
     this.#text = new LongText(events);
     this.#other = new LongText({ pick: events.goToKey });
-    this.#release = element("button", { type: "button", class: "plain release" }, "Let go ");
+    this.#release = element("button", { type: "button", class: "plain release" }, "Unpin ");
     this.#release.append(element("kbd", { "aria-hidden": "true" }, "Esc"));
     this.#release.addEventListener("click", events.letGo);
     this.element = element(
