@@ -100,3 +100,5 @@ def test_pieces_join_to_the_text() -> None:
 def test_messages_without_text_are_refused() -> None:
     with pytest.raises(TypeError, match="a message must have a role and a text as content"):
         prompt_of(tokenizer(), [{"role": "user"}], "lines")
+    with pytest.raises(ValueError, match="prompt must be a text or messages, got no message"):
+        prompt_of(tokenizer(), [], "lines")

@@ -44,8 +44,8 @@ def prompt_of(tokenizer: Any, prompt: str | Messages, passages: Passages) -> Pro
 
     Raises:
         TypeError: the prompt is neither a text nor messages with texts.
-        ValueError: the tokenizer does not tell where tokens are in the text, a message was changed
-            by the template, or passages don't fit; see `spans_of`.
+        ValueError: there is no message, the tokenizer does not tell where tokens are in the text, a
+            message was changed by the template, or passages don't fit; see `spans_of`.
     """
     if isinstance(prompt, str):
         text, spans, special = prompt, spans_of(prompt, passages), True
@@ -67,6 +67,8 @@ def prompt_of(tokenizer: Any, prompt: str | Messages, passages: Passages) -> Pro
 
 
 def _templated(tokenizer: Any, messages: Messages) -> str:
+    if not messages:
+        raise ValueError("prompt must be a text or messages, got no message")
     for message in messages:
         if not isinstance(message, Mapping) or not isinstance(message.get("content"), str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"a message must have a role and a text as content, got {message!r}")
