@@ -66,6 +66,32 @@ def test_passages_of_messages_are_found_in_what_the_template_makes_of_them() -> 
         assert words == passage.text.split()
 
 
+def test_messages_are_not_taken_for_words_of_the_template() -> None:
+    messages = [{"role": "user", "content": "a"}, {"role": "user", "content": "user"}]
+    # The template says "user" before each message, and something of its own before all.
+    words = tokenizer()
+    assert isinstance(words.chat_template, str)
+    words.chat_template = "what was a user ?\n" + words.chat_template
+    found = prompt_of(words, messages, "lines")
+    assert found.text == "what was a user ?\nuser : a\nuser : user\nbot :"
+    assert [passage.start for passage in found.passages] == [25, 34]
+
+
+@pytest.mark.parametrize("content", ["one.content", "one.content.lower()"])
+def test_templates_may_keep_spaces_and_change_nothing_else(content: str) -> None:
+    words = tokenizer()
+    words.chat_template = (
+        "{% for one in messages %}{{ one.role }} : {{ " + content + " }}\n{% endfor %}"
+    )
+    messages = [{"role": "user", "content": " The sea\n"}, {"role": "bot", "content": "was calm"}]
+    if content == "one.content":
+        found = prompt_of(words, messages, "lines")
+        assert [passage.text for passage in found.passages] == ["The sea", "was calm"]
+    else:
+        with pytest.raises(ValueError, match="the chat template has changed the message 'The sea'"):
+            prompt_of(words, messages, "lines")
+
+
 def test_pieces_join_to_the_text() -> None:
     found = prompt_of(tokenizer(), "Harriet bought  a\nviolin .", "lines")
     assert found.pieces == ["Harriet", " bought", "  a", "\nviolin", " ."]
@@ -74,3 +100,5 @@ def test_pieces_join_to_the_text() -> None:
 def test_messages_without_text_are_refused() -> None:
     with pytest.raises(TypeError, match="a message must have a role and a text as content"):
         prompt_of(tokenizer(), [{"role": "user"}], "lines")
+    with pytest.raises(ValueError, match="prompt must be a text or messages, got no message"):
+        prompt_of(tokenizer(), [], "lines")

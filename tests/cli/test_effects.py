@@ -74,6 +74,7 @@ def test_heads_are_sorted_by_effect(folder: Path) -> None:
     ("words", "said"),
     [
         (["--effect-of", "violin sea"], "must be one token each"),
+        (["--effect-of", "banjo"], "has no token 'banjo', only '[UNK]' for unknown ones"),
         (["--against", "sea"], "--against needs --effect-of"),
         (["--effect-of", "sea", "--save", "page.html"], "can't be combined"),
     ],

@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
+import accelerate
 import pytest
 import torch
 import torch.nn.functional as F
@@ -170,13 +171,91 @@ def unchanged(head: Head, x: Tensor) -> Tensor:
     return x
 
 
-@pytest.mark.parametrize("after", [with_adapter, gated, unchanged])
+def with_matrices(head: Head, x: Tensor) -> Tensor:
+    return x @ head.beside.weight[:3].T @ head.beside.weight[:3] + head.project(x)
+
+
+def with_dropped_adapter(head: Head, x: Tensor) -> Tensor:
+    return head.project(x) + head.beside(F.dropout(x, 0.5))
+
+
+def with_adapter_by_keyword(head: Head, x: Tensor) -> Tensor:
+    return head.project(x) + head.beside(input=x)
+
+
+def gated_by_itself(head: Head, x: Tensor) -> Tensor:
+    return head.project(x * head.beside(x).sigmoid())
+
+
+def hooked(head: Head, x: Tensor) -> Tensor:
+    def add(module: nn.Module, given: tuple[Tensor], output: Tensor) -> Tensor:
+        return output + given[0] @ head.beside.weight
+
+    hook = head.project.register_forward_hook(add)
+    found = head.project(x)
+    hook.remove()
+    return found
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        with_adapter,
+        with_matrices,
+        with_dropped_adapter,
+        with_adapter_by_keyword,
+        gated,
+        gated_by_itself,
+        hooked,
+        unchanged,
+    ],
+)
 def test_a_projection_that_is_not_one_is_refused(after: Callable[[Head, Tensor], Tensor]) -> None:
     head = Head(after)
     with torch.no_grad(), regard.watch(head, values=True) as seen:
         head(torch.randn(2, 5, 16))
     with pytest.raises(ValueError, match="did not go to one linear layer"):
         seen[0].norms  # noqa: B018
+
+
+def copied(head: Head, x: Tensor) -> Tensor:
+    x = F.dropout(x.clone().flatten(0, 1), 0.5, training=False).double().float()
+    return head.project(input=x).unflatten(0, (2, 5))
+
+
+def test_a_copy_of_the_output_is_the_output() -> None:
+    head = Head(copied)
+    with torch.no_grad(), regard.watch(head, values=True) as seen:
+        head(torch.randn(2, 5, 16))
+    assert seen[0].norms.shape == (2, 2, 5, 5)
+
+
+def test_two_watchers_find_the_same_projection() -> None:
+    head = Head(projected)
+    with (
+        torch.no_grad(),
+        regard.watch(head, values=True) as seen,
+        regard.watch(head, values=True) as again,
+    ):
+        head(torch.randn(2, 5, 16))
+    assert torch.equal(seen[0].norms.dense(), again[0].norms.dense())
+
+
+def test_a_projection_that_is_loaded_when_it_runs_is_refused() -> None:
+    head = Head(projected)
+    accelerate.cpu_offload(head, execution_device=torch.device("cpu"))
+    with torch.no_grad(), regard.watch(head, values=True) as seen:
+        head(torch.randn(2, 5, 16))
+    with pytest.raises(ValueError, match="did not go to one linear layer"):
+        seen[0].norms  # noqa: B018
+
+
+def test_norms_are_as_exact_under_autocast() -> None:
+    x, projection = torch.randn(1, 2, 5, 4), torch.randn(2, 4, 8)
+    weights = regard.AttentionMatrix(x, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = NormMatrix(weights, x, projection).dense()
+    torch.testing.assert_close(found, NormMatrix(weights, x, projection).dense())
 
 
 def test_the_projection_of_torch_layers_is_found() -> None:

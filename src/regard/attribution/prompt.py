@@ -44,14 +44,14 @@ def prompt_of(tokenizer: Any, prompt: str | Messages, passages: Passages) -> Pro
 
     Raises:
         TypeError: the prompt is neither a text nor messages with texts.
-        ValueError: the tokenizer does not tell where tokens are in the text, a message was changed
-            by the template, or passages don't fit; see `spans_of`.
+        ValueError: there is no message, the tokenizer does not tell where tokens are in the text, a
+            message was changed by the template, or passages don't fit; see `spans_of`.
     """
     if isinstance(prompt, str):
         text, spans, special = prompt, spans_of(prompt, passages), True
     else:
         text = _templated(tokenizer, prompt)
-        spans = _spans_in_messages(text, prompt, passages)
+        spans = _spans_in_messages(tokenizer, text, prompt, passages)
         special = False
     if not spans:
         raise ValueError("the prompt has no passages")
@@ -67,6 +67,8 @@ def prompt_of(tokenizer: Any, prompt: str | Messages, passages: Passages) -> Pro
 
 
 def _templated(tokenizer: Any, messages: Messages) -> str:
+    if not messages:
+        raise ValueError("prompt must be a text or messages, got no message")
     for message in messages:
         if not isinstance(message, Mapping) or not isinstance(message.get("content"), str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"a message must have a role and a text as content, got {message!r}")
@@ -79,21 +81,34 @@ def _templated(tokenizer: Any, messages: Messages) -> str:
     )
 
 
-def _spans_in_messages(text: str, messages: Messages, passages: Passages) -> list[tuple[int, int]]:
+def _spans_in_messages(
+    tokenizer: Any, text: str, messages: Messages, passages: Passages
+) -> list[tuple[int, int]]:
     """Return where the passages of messages are in the text that a template made of them."""
     if not isinstance(passages, str):
         return spans_of(text, passages)
+    # A short message may be a word of the template too, such as "user": see where names go.
+    names = [f"\ue000{number}\ue001" for number in range(len(messages))]
+    named = [{**one, "content": name} for one, name in zip(messages, names, strict=True)]
+    template = _templated(tokenizer, named)
     found: list[tuple[int, int]] = []
     place = 0
-    for message in messages:
-        # Templates strip what they are given.
+    for message, name in zip(messages, names, strict=True):
+        before, _, template = template.partition(name)
         content = message["content"].strip()
-        place = text.find(content, place)
-        if place < 0:
+        place = _next(text, before, place)
+        first = -1 if place < 0 else _next(text, content, place + len(before))
+        if first < 0:
             raise ValueError(
                 f"the chat template has changed the message {content[:60]!r}: pass the texts of "
                 "the passages, or their spans in the templated text"
             )
-        found += [(place + start, place + stop) for start, stop in spans_of(content, passages)]
-        place += len(content)
+        found += [(first + start, first + stop) for start, stop in spans_of(content, passages)]
+        place = first + len(content)
     return found
+
+
+def _next(text: str, words: str, place: int) -> int:
+    """Return where words are in a text after a place and white space, which templates may strip."""
+    first = text.find(words, place)
+    return -1 if first < 0 or text[place:first].strip() else first

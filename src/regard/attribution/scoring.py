@@ -190,7 +190,9 @@ def _outside(
 def _added(gradient: Tensor | None, call: AttentionCall) -> Tensor | None:
     """Return a gradient with that which has come to a call since."""
     new = call.checked_gradient.total
-    return new if gradient is None or new is None else gradient + new
+    if gradient is None or new is None:
+        return gradient if new is None else new
+    return gradient + new
 
 
 @contextmanager

@@ -27,7 +27,7 @@ class NextToken:
         """Return a function that runs a model and returns the logit.
 
         Raises:
-            ValueError: a text is not one token, or the model is no decoder.
+            ValueError: a text is not one known token, or the model is no decoder.
         """
         ids = [_id(loaded, text) for text in (self.of, self.against) if text is not None]
         check_causal(loaded.model, inputs["input_ids"])
@@ -64,4 +64,7 @@ def _id(loaded: Loaded, text: str) -> int:
             f"--effect-of and --against must be one token each, with its space; {text!r} is "
             f"{len(ids)}: {pieces}"
         )
+    unknown = loaded.prepare.unk_token
+    if ids[0] == loaded.prepare.unk_token_id and text != unknown:
+        raise ValueError(f"{loaded.name} has no token {text!r}, only {unknown!r} for unknown ones")
     return int(ids[0])

@@ -76,6 +76,7 @@ def _norms(
     projection: Float[Tensor, "heads value_dim model_dim"],
 ) -> Float[Tensor, "batch heads keys"]:
     group = len(projection) // value.shape[1]
-    # A head at a time: [batch, keys, model_dim] each.
-    norms = [(value[:, n // group] @ one).norm(dim=-1) for n, one in enumerate(projection)]
+    with torch.autocast(value.device.type, enabled=False):
+        # A head at a time: [batch, keys, model_dim] each.
+        norms = [(value[:, n // group] @ one).norm(dim=-1) for n, one in enumerate(projection)]
     return torch.stack(norms, dim=1)

@@ -53,11 +53,15 @@ class Mode(TorchFunctionMode):
 
     Args:
         catcher: the listener.
+
+    Attributes:
+        see: called after each function, with its arguments and its result.
     """
 
     def __init__(self, catcher: CallListener) -> None:
         super().__init__()
         self._catcher = catcher
+        self.see: Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None] | None = None
         self._tracker = SoftmaxTracker(
             lambda: catcher.running, self._narrow, self._multiplied, catcher.catch_lost
         )
@@ -74,6 +78,12 @@ class Mode(TorchFunctionMode):
         self, func: Any, types: Iterable[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         options: Mapping[str, Any] = kwargs or {}
+        result = self._run(func, args, options)
+        if self.see is not None and not torch.compiler.is_compiling():
+            self.see(func, args, options, result)
+        return result
+
+    def _run(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         if func in _BACKWARD and self._catcher.rank < Rank.WATCH:
             with self:
                 return _BACKWARD[func](*args, **options)

@@ -73,6 +73,7 @@ class Watcher(ModelListener):
         self._projections: Projections | None = None
         if options.values and options.reductions is None:
             self._projections = Projections(model, self._add_projection)
+            self._mode.see = self._projections.see
 
     def __enter__(self) -> Self:
         super().__enter__()

@@ -6,7 +6,9 @@ import matplotlib.style
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+import regard
 from regard import AttentionMatrix
 from regard.calls.head_effects import HeadEffects
 from regard.calls.measures import measures
@@ -112,6 +114,16 @@ def test_errors_say_what_is_wrong() -> None:
         heads([flat(2)], torch.zeros(2, 2))
     with pytest.raises(ValueError, match=r"as many tokens as queries \(2\), got 3"):
         heads([flat(2)], tokens=words(3))
+
+
+def test_effects_of_other_layers_are_refused() -> None:
+    model = nn.Sequential(*(regard.layers.MultiHeadAttention(8, 2) for _ in range(2)))
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(torch.randn(1, 5, 8))
+    effects = HeadEffects({"layers": [0, 1]}, torch.randn(2, 2), "exact")
+    heads(seen, effects)
+    with pytest.raises(ValueError, match=r"effects of the layers \[1, 0\], got those of \[0, 1\]"):
+        heads(list(reversed(list(seen))), effects)
 
 
 def test_effects_of_heads_have_0_in_the_middle() -> None:

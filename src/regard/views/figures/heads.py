@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.calls.call import AttentionCall
 from regard.calls.choose import one_sequence
 from regard.calls.head_effects import HeadEffects
+from regard.calls.head_effects import layer_names as names_of_modules
 from regard.calls.measures import MEASURES, measures
 from regard.calls.tokens import readable
 from regard.errors import check_choice
@@ -178,6 +179,7 @@ def _numbers(
         known = MEASURES[values]
         return measures(calls, batch)[values].numpy(), label or f"{known.name}, {known.unit}"
     if isinstance(values, HeadEffects):
+        _check_layers(calls, values)
         values, label = values.effects, label or f"effect, {values.how}"
     if values.shape != (len(calls), max(counts)):
         raise ValueError(
@@ -185,6 +187,14 @@ def _numbers(
             f"got {list(values.shape)}"
         )
     return values.detach().to("cpu", torch.float64).numpy(), label or ""
+
+
+def _check_layers(calls: Sequence[Any], effects: HeadEffects) -> None:
+    """Raise ValueError if effects are those of other layers than calls, or in another order."""
+    modules = [call.module for call in calls if isinstance(call, AttentionCall)]
+    layers, given = list(names_of_modules(modules).values()), list(effects.labels["layers"])
+    if len(layers) == len(calls) == len(given) and layers != given:
+        raise ValueError(f"values must be effects of the layers {layers}, got those of {given}")
 
 
 def _draw_numbers(ax: Any, numbers: NDArray[Any], label: str) -> None:
