@@ -22,12 +22,18 @@ describe("the room of a map", () => {
   });
 
   it("is square in a square element beside others", () => {
-    const { dimensions } = roomFor(528, 528, marginsAmong(1, false));
+    const { dimensions } = roomFor(528, 528, marginsAmong(1, false, 1440, 900));
     expect(dimensions[0]).toBe(dimensions[1]);
   });
 
+  it("gives maps beside each other more room on a phone", () => {
+    const [wide, small] = [marginsAmong(1, false, 1440, 900), marginsAmong(1, false, 390, 844)];
+    expect(small.left).toBeLessThan(wide.left);
+    expect(small.top).toBeLessThan(wide.top);
+  });
+
   it("has no axis where another map has it", () => {
-    const places = [0, 1, 2, 3].map((index) => marginsAmong(index, true));
+    const places = [0, 1, 2, 3].map((index) => marginsAmong(index, true, 1440, 900));
     expect(places.map(({ top, left }) => [top > 0, left > 0])).toEqual([
       [true, true],
       [true, false],

@@ -11,17 +11,26 @@ const ROOMY: Margins = { top: 74, left: 96, line: 26 };
 const NARROW: Margins = { top: 58, left: 62, line: 16 };
 /** Of maps beside each other. Above as much as to the left: a square pane has a square map. */
 const SEVERAL: Margins = { top: 70, left: 70, line: 12 };
-/** Of those that share axes, as in style/several.css. */
+/** Of those that share axes, as in style/several.css, and of all on small screens. */
 const SHARING: Margins = { top: 48, left: 48, line: 12 };
 
 /** The margins of a single map on a screen of this size. */
 export function marginsAlone(width: number, height: number): Margins {
-  return Math.min(width, height) < 560 ? NARROW : ROOMY;
+  return isSmall(width, height) ? NARROW : ROOMY;
+}
+
+function isSmall(width: number, height: number): boolean {
+  return Math.min(width, height) < 560;
 }
 
 /** The margins of a map among several; four share the axes of the first row and column. */
-export function marginsAmong(index: number, sharing: boolean): Margins {
-  if (!sharing) return SEVERAL;
+export function marginsAmong(
+  index: number,
+  sharing: boolean,
+  width: number,
+  height: number,
+): Margins {
+  if (!sharing) return isSmall(width, height) ? SHARING : SEVERAL;
   return {
     top: index < 2 ? SHARING.top : 0,
     left: index % 2 === 0 ? SHARING.left : 0,

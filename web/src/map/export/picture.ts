@@ -35,7 +35,9 @@ const MARGIN = 20;
 const HEADING = 52;
 const FOOT = 62;
 /** Between maps. */
-const GAP = 12;
+const GAP = 16;
+/** A label of an axis may stand out so far beyond the map. */
+const BEYOND = 14;
 /** Above a map, for its title. */
 const TITLE = 24;
 /** The legend and its words have room. */
@@ -127,8 +129,9 @@ function partsOf(map: Pictured, look: PictureLook, id: string): SVGElement[] {
     if (!track) continue;
     const [trackX, trackY] = track.position;
     const [wide, high] = track.dimensions;
-    const seenX = Math.min(wide, map.width - trackX);
-    const seenY = Math.min(high, map.height - trackY);
+    const beyond = index < tracks.axes.length ? BEYOND : 0;
+    const seenX = Math.min(wide, map.width - trackX + beyond);
+    const seenY = Math.min(high, map.height - trackY + beyond);
     const { parts, group } = clip(`${id}-${index}`, trackX, trackY, seenX, seenY);
     const moved = make("g", { transform: `translate(${trackX},${trackY})` });
     moved.append(track.exported());

@@ -137,7 +137,7 @@ export class Stage {
 
   #margins(index: number): Margins {
     if (this.#form === "alone") return marginsAlone(innerWidth, innerHeight);
-    return marginsAmong(index, this.#form === "sharing");
+    return marginsAmong(index, this.#form === "sharing", innerWidth, innerHeight);
   }
 
   #add(facts: HeadFacts, look: StageLook): MapCard {
