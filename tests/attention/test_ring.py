@@ -218,3 +218,9 @@ def test_a_rank_that_dies_raises_on_the_others(backward: bool) -> None:
     assert isinstance(dead, EOFError)
     for error in others:
         assert isinstance(error, RuntimeError), error
+
+
+def test_what_is_no_group_is_refused() -> None:
+    x = torch.randn(1, 2, 4, 8)
+    with pytest.raises(TypeError, match="group must be a process group, got str"):
+        regard.attend(x, x, x, group="x")  # pyright: ignore[reportArgumentType]

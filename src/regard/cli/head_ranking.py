@@ -55,7 +55,8 @@ def ranked_heads(
         keys, weights = strongest.tolist(), rows.gather(-1, strongest).tolist()
         found += [
             RankedHead(layer, number, keys[number], weights[number], strengths[number])
-            for number in (range(len(rows)) if head is None else [head])
+            for number in range(len(rows))
+            if head in (None, number)
         ]
     return sorted(found, key=lambda one: -one.strength)
 

@@ -69,6 +69,8 @@ def ring_inputs(
         ValueError: arguments do not fit together, or not to those of other ranks; then it is raised
             on all of them.
     """
+    if not isinstance(group, distributed.ProcessGroup):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"group must be a process group, got {type(group).__name__}")
     try:
         local = _local_inputs(query, key, value, bias, scale, dropout, positions, backend)
         failed = None
