@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from regard.attention import attend, attend_with_lse, plan
     from regard.attribution import attribute
     from regard.effects import ablate, knock_out
-    from regard.matrix import AttentionMatrix, EffectMatrix, rollout
+    from regard.matrix import AttentionMatrix, EffectMatrix, NormMatrix, rollout
     from regard.patterns import (
         causal,
         columns,
@@ -37,6 +37,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AttentionMatrix",
     "EffectMatrix",
+    "NormMatrix",
     "ablate",
     "attend",
     "attend_with_lse",
@@ -63,7 +64,7 @@ _NAMES = {
     "attention": ("attend", "attend_with_lse", "plan"),
     "attribution": ("attribute",),
     "effects": ("ablate", "knock_out"),
-    "matrix": ("AttentionMatrix", "EffectMatrix", "rollout"),
+    "matrix": ("AttentionMatrix", "EffectMatrix", "NormMatrix", "rollout"),
     "patterns": (
         "causal",
         "columns",

@@ -202,7 +202,7 @@ def test_what_ray_is_told_is_taken_back() -> None:
         assert not ray_constants.ENABLE_RAY_CLUSTER
     after = ray_constants.ENABLE_RAY_CLUSTER, os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
     assert after == before
-    with pytest.raises(RuntimeError, match=r"listens at 192\.0\.2\.1"):
+    with pytest.raises(RuntimeError, match=r"must listen on loopback, got 192\.0\.2\.1"):
         _check_loopback("192.0.2.1")
 
 

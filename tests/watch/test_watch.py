@@ -175,7 +175,7 @@ class TestNothing:
             _ = 1 / 0
 
     def test_requests_are_those_of_an_engine(self) -> None:
-        rule = r"^requests= is for a vllm\.LLM, and model is a module$"
+        rule = r"^requests must be None unless model is a vllm\.LLM$"
         with pytest.raises(ValueError, match=rule):
             regard.watch(Attention(), requests=lambda name: True)
 
