@@ -96,7 +96,7 @@ def test_arguments(smollm2: Any) -> None:
         regard.watch(smollm2, effects=True)
     with pytest.raises(ValueError, match=r'^keep must be "tensors", "copies" or'):
         regard.watch(smollm2, keep="all")
-    _refused(smollm2, "^where=77 names no attention of the engine's model$", where=77)
+    _refused(smollm2, "^where must match attention of the engine's model, got 77$", where=77)
     with (
         pytest.raises(RuntimeError, match=r"^no request was seen: call llm\.generate inside"),
         regard.watch(smollm2),
@@ -112,7 +112,7 @@ def test_what_was_misread_is_noticed(smollm2: Any, monkeypatch: pytest.MonkeyPat
     for output in outputs:
         request = seen.requests[output.request_id]
         assert [call.check.passed for call in request] == [True, False]
-    with pytest.raises(RuntimeError, match=r"^request \d+: call 1 .* something else than A @ V"):
+    with pytest.raises(RuntimeError, match=r"^request \d+: call 1 .* differs from A @ V by"):
         seen.verify()
 
 

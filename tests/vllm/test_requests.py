@@ -104,7 +104,7 @@ def test_reductions_are_computed_when_a_request_ends(smollm2: Any) -> None:
     smollm2.reset_prefix_cache()
     whole, (again,) = watched(smollm2, [prompt], where=5)
     call = seen.requests[output.request_id][0]
-    expected = whole.requests[again.request_id][0].matrix.summarize(Entropy())
+    (expected,) = whole.requests[again.request_id][0].matrix.summarize(Entropy())
     assert call.view is None
     assert torch.equal(call.results[0].nats, expected.nats)
 
@@ -140,5 +140,5 @@ def test_it_prints_a_line_for_each_request(smollm2: Any) -> None:
     first, line = repr(seen).split("\n")
     assert first == "1 request"
     assert line.startswith(f"{output.request_id}: 2 calls, 35 × 35, check ")
-    with pytest.raises(KeyError, match="no request 'x' has ended while the engine was watched"):
+    with pytest.raises(KeyError, match="there is no finished request 'x'"):
         _ = seen.requests["x"]
