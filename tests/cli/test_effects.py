@@ -11,16 +11,9 @@ from typer.testing import CliRunner
 import regard
 from regard.cli.app import app
 from tests.attribution.models import decoder, tokenizer
+from tests.cli.test_attribute import folder as folder
 
 TEXT = "The sea was calm . Harriet bought a"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("models") / "decoder"
-    decoder().save_pretrained(found)
-    tokenizer().save_pretrained(found)
-    return found
 
 
 def run(command: str, *words: object) -> str:

@@ -1,6 +1,7 @@
 """What a layer computed for one request, step by step, joined to one call."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -133,12 +134,8 @@ class Captured:
             value=value.clone() if self.keeping.values else None,
         )
         check = self._check(source, value, output, index) if self.keeping.check else NOT_COMPARED
-        return AttentionCall(
-            index=index,
-            module=layer.name,
-            kind="self",
-            layer=layer_in(layer.name),
-            kernel=layer.kernel,
+        return self._call(
+            index,
             batch=1,
             heads=heads,
             key_heads=key_heads,
@@ -148,6 +145,21 @@ class Captured:
             pattern=layer.pattern,
             check=check,
             view=View.whole(source),
+        )
+
+    def failed(self, index: int, problem: str) -> AttentionCall:
+        """Return the call without a matrix, with a problem."""
+        return self._call(index, problem=problem)
+
+    def _call(self, index: int, **more: Any) -> AttentionCall:
+        name = self.layer.name
+        return AttentionCall(
+            index=index,
+            module=name,
+            kind="self",
+            layer=layer_in(name),
+            kernel=self.layer.kernel,
+            **more,
         )
 
     def _check(

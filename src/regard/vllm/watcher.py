@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from regard.calls.call import AttentionCall, layer_in
+from regard.calls.call import AttentionCall
 from regard.calls.check import sampled_rows
 from regard.matrix.index import as_tensor
 from regard.matrix.reduction import AnyReduction
@@ -282,21 +282,14 @@ class EngineWatcher:
             self._finish(identifier)
 
     def _call(self, captured: Captured, index: int, problem: str) -> AttentionCall:
-        layer, reductions = captured.layer, self._what.reductions
+        reductions = self._what.reductions
         if not problem:
             try:
                 call = captured.call(index)
                 return call if reductions is None else call.summarized(reductions)
             except Exception as error:  # noqa: BLE001
                 problem = _reason(error)
-        return AttentionCall(
-            index=index,
-            module=layer.name,
-            kind="self",
-            layer=layer_in(layer.name),
-            kernel=layer.kernel,
-            problem=problem,
-        )
+        return captured.failed(index, problem)
 
 
 def _reason(error: Exception) -> str:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, distributed
 
+from regard.attention.ring.transfers import from_all_ranks
 from regard.calls.call import AttentionCall
 from regard.calls.check import worst
 from regard.matrix.result import Result
@@ -28,7 +28,7 @@ def gathered(calls: Calls, group: "distributed.ProcessGroup | None") -> list[Att
     left_out = {"view": None, "gradient": None, "projection": None, "pattern": None}
     mine = [replace(call, **left_out) for call in calls]
     kinds = [type(call.source).__name__ for call in calls]
-    everyone = _from_all((problem, kinds, mine), group)
+    everyone = from_all_ranks((problem, kinds, mine), group)
     for rank, (theirs, _, _) in enumerate(everyone):
         if theirs:
             raise ValueError(f"rank {rank}: {theirs}")
@@ -37,13 +37,6 @@ def gathered(calls: Calls, group: "distributed.ProcessGroup | None") -> list[Att
         raise ValueError(f"all ranks must have seen the same calls, got {counts} calls")
     ranks = zip(*(theirs for _, _, theirs in everyone), strict=True)
     return [_whole(call, parts, group) for call, parts in zip(calls, ranks, strict=True)]
-
-
-def _from_all(mine: Any, group: "distributed.ProcessGroup | None") -> list[Any]:
-    """Return what each rank has."""
-    everyone: list[Any] = [None] * distributed.get_world_size(group)
-    distributed.all_gather_object(everyone, mine, group=group)
-    return everyone
 
 
 def _obstacle(call: AttentionCall) -> str:
@@ -108,7 +101,7 @@ def _view(
     def joined(tensor: Tensor | None, axis: int = 1) -> Tensor | None:
         if tensor is None:
             return None
-        found = _from_all(tensor.cpu(), group)
+        found = from_all_ranks(tensor.cpu(), group)
         return torch.cat([found[rank] for rank in ranks], dim=axis).to(tensor.device)
 
     source = call.source

@@ -3,7 +3,7 @@
 import sys
 from typing import Any, NamedTuple, TypeGuard
 
-from torch import nn
+from torch import distributed, nn
 
 _QUERY = ("q_proj", "q_b_proj", "query", "query_proj", "q", "q_lin", "wq", "to_q")
 """Names of the query projection in attention modules."""
@@ -32,6 +32,8 @@ def head_shard(module: nn.Module, heads: int, head_dim: int | None) -> HeadShard
     Raises:
         ValueError: the layer is sharded over processes, and its heads are unknown.
     """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return HeadShard(0, heads)
     sharded = any(_is_sharded(parameter) for parameter in module.parameters())
     # All heads have equally many rows, so the rows of a shard determine its heads.
     total = getattr(getattr(module, "config", None), "num_attention_heads", None)

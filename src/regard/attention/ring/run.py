@@ -19,8 +19,8 @@ from regard.attention.joined import add_gradients, empty, join, readable, whole_
 from regard.attention.mkl_warmup import warm_up_mkl
 from regard.attention.ring.listed_keys import BiasOfListed
 from regard.attention.ring.route import Leg, Route, route
-from regard.attention.ring.shards import Shards, agreed, runs_of
-from regard.attention.ring.transfers import Ring, Transfer, around
+from regard.attention.ring.shards import Shards, runs_of
+from regard.attention.ring.transfers import Ring, Transfer, around, from_all_ranks
 from regard.patterns import Pattern
 from regard.positions import Bias
 
@@ -78,7 +78,7 @@ def ring_inputs(
     except (TypeError, ValueError) as error:
         # The others would wait for this rank.
         local, failed, mine = None, error, str(error)
-    theirs = agreed(mine, group)
+    theirs = from_all_ranks(mine, group)
     if failed is not None:
         raise failed
     assert local is not None

@@ -1,8 +1,7 @@
 """Which positions of a sequence each rank has."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Int
@@ -149,10 +148,3 @@ def unshard(
     shards = ordered(x.shape[axis] * size, size, order)
     place = torch.cat([shards.positions(rank) for rank in range(size)]).argsort()
     return torch.cat(parts, dim=axis).index_select(axis, place.to(x.device))
-
-
-def agreed(mine: Any, group: "distributed.ProcessGroup | None") -> Sequence[Any]:
-    """Return what each rank says, in order."""
-    everyone: list[Any] = [None] * distributed.get_world_size(group)
-    distributed.all_gather_object(everyone, mine, group=group)
-    return everyone

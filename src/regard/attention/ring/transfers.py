@@ -11,6 +11,13 @@ from torch import Tensor, distributed
 from regard.attention.ring.route import Leg, Route
 
 
+def from_all_ranks(mine: Any, group: "distributed.ProcessGroup | None") -> list[Any]:
+    """Return what each rank of a group has, in order; all of them must call it."""
+    everyone: list[Any] = [None] * distributed.get_world_size(group)
+    distributed.all_gather_object(everyone, mine, group=group)
+    return everyone
+
+
 @dataclass(frozen=True)
 class Transfer:
     """A message that is sent and one that is received at the same time, either of them or none.
