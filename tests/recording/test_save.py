@@ -175,6 +175,25 @@ def test_tokens_must_fit(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_the_last_rows_of_a_text(tmp_path: Path) -> None:
+    query, key = torch.randn(1, 4, 13, 8), torch.randn(1, 2, 20, 8)
+    matrix = AttentionMatrix(query, key, pattern=causal(), positions=torch.arange(7, 20))
+    call = AttentionCall.of(matrix, "model.layers.3.attn", "self", index=0)
+    tokens = tokens_of(20)
+    recording = save(call, tmp_path / "it.regard", tokens=tokens, sections=[(9, "Nine")])
+    assert_same(recording, [matrix], 1e-6)
+    assert [text.name for text in recording.texts] == ["text", "text 7–19"]
+    assert [text.tokens for text in recording.texts] == [tokens, tokens[7:]]
+    (found,) = recording
+    assert (found.kind, found.group, found.layer) == ("self", "", "3")
+    assert (found.query_text, found.key_text) == (1, 0)
+    assert [(one.text, one.token) for one in recording.about.sections] == [(0, 9)]
+    # Rows elsewhere in a text are refused: nothing tells which they are.
+    matrix = AttentionMatrix(query, key, pattern=causal(), positions=torch.arange(13))
+    with pytest.raises(ValueError, match="text has 20 tokens, but .* has 13 queries"):
+        save(matrix, tmp_path / "other.regard", tokens=tokens)
+
+
 def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
     x = torch.randn(1, 1, 5, 4)
     path = tmp_path / "it.regard"

@@ -117,6 +117,23 @@ def check_whole(layers: Sequence[Layer], texts: Sequence[Text]) -> None:
                 raise _misfit(layer.call, what, texts[part.text], len(part.pieces))
 
 
+def rows_as_text(layers: Sequence[Layer], texts: Sequence[Text]) -> tuple[list[Layer], list[Text]]:
+    """Make the queries a second text if they are only the last tokens of the text.
+
+    So they are after a cached prefix, for which no queries are computed. Other layers and texts are
+    returned as they are.
+    """
+    rows, size = layers[0].queries, len(texts[0].pieces)
+    count = len(rows.pieces)
+    if len(texts) > 1 or count == size or rows.positions != list(range(size - count, size)):
+        return list(layers), list(texts)
+    part = replace(rows, text=1, positions=list(range(count)))
+    return [replace(layer, queries=part) for layer in layers], [
+        *texts,
+        Text(rows.name, rows.pieces),
+    ]
+
+
 def _placed(call: AttentionCall, num_texts: int) -> tuple[str, int, int]:
     """Return the stack of a call and its two texts."""
     if num_texts == 1:

@@ -18,7 +18,7 @@ import zarr
 from regard.calls.call import AttentionCall
 from regard.calls.choose import listed
 from regard.calls.first_look import first_looks
-from regard.calls.texts import check_whole, layers_of, texts_of
+from regard.calls.texts import check_whole, layers_of, rows_as_text, texts_of
 from regard.matrix import AttentionMatrix
 from regard.matrix.progress import progressing
 from regard.printable import well_formed
@@ -68,6 +68,7 @@ def save(
         calls: calls of `regard.watch`, one call, or matrices.
         path: the output folder, by convention `NAME.regard`.
         tokens: the tokens as the tokenizer writes them; those of the decoder of an encoder–decoder.
+            Queries may be the last of them only, as after a cached prefix.
         text: the text of `tokens`, if known.
         offsets: start and end of each token in the text, in characters; by default they are found
             by search.
@@ -134,6 +135,8 @@ def _write(
     narrow = _dtype(dtype)
     texts = texts_of(tokens, source)
     layers = layers_of(listed(calls), texts, batch)
+    first = next(first_looks(layers, batch))
+    layers, texts = rows_as_text(layers, texts)
     check_whole(layers, texts)
     _check_all_heads([layer.call for layer in layers])
     root = zarr.open_group(partial, mode="a")
@@ -141,8 +144,10 @@ def _write(
     listed_texts: list[tuple[Sequence[str], str | None, Offsets | None]] = []
     if source is not None:
         listed_texts.append((source, source_text, None))
+    own_text = len(listed_texts)
     listed_texts.append((tokens, text, offsets))
-    first = next(first_looks(layers, batch))
+    if len(texts) > len(listed_texts):
+        listed_texts.append((tokens[-len(texts[1].pieces) :], None, None))
     facts = Facts(
         complete=False,
         title=title,
@@ -156,7 +161,7 @@ def _write(
             for one, (some, its, _) in zip(texts, listed_texts, strict=True)
         ],
         sections=[
-            Section(text=len(texts) - 1, token=token, title=name) for token, name in sections or ()
+            Section(text=own_text, token=token, title=name) for token, name in sections or ()
         ],
         calls=len(layers),
         first=FirstHead(call=first.layer, head=first.head),

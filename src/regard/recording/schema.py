@@ -47,7 +47,8 @@ class TextFacts(_Facts):
     """A text.
 
     Attributes:
-        name: "text", or "source" and "target" of an encoder–decoder.
+        name: "text"; "source" and "target" of an encoder–decoder; "text" and "text 64–99" if only
+            these tokens have rows.
         tokens: number of tokens.
         characters: number of characters; 0 if only the tokens are known.
         sha256: of the text in UTF-8, or of the tokens if there is no text.
@@ -181,7 +182,7 @@ class Facts(_Facts):
         versions: the versions of Regard and its dependencies.
         dtype: the dtype of queries and keys.
         error: the largest difference between recorded and watched weights in the compared rows.
-        texts: one, or two for an encoder–decoder.
+        texts: one, or two if queries and keys differ.
         sections: titled sections of the texts.
         calls: number of calls.
         first: the head to show first; may be None.

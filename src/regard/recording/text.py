@@ -38,7 +38,7 @@ class RecordedText:
 
     @property
     def name(self) -> str:
-        """The name: "text", or "source" and "target"."""
+        """The name: "text"; "source" and "target"; or "text 64–99", its last tokens."""
         return self.facts.name
 
     @cached_property
