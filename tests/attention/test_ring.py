@@ -1,8 +1,10 @@
 """Attention over a sequence that several processes share, against one process."""
 
+import pickle
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, get_type_hints
 
 import pytest
 import torch
@@ -11,9 +13,21 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import regard
+from regard.attention.ring.content import described
 from regard.attention.ring.plan import work
 from regard.attention.ring.shards import ordered
-from regard.patterns import causal, columns, documents, padding, window
+from regard.patterns import (
+    Pattern,
+    causal,
+    columns,
+    documents,
+    from_mask,
+    neighbours,
+    padding,
+    window,
+)
+from regard.positions import Relative, softcap
+from regard.positions.alibi import Alibi
 from tests.attention import on_ranks
 from tests.attention.cases import Case, biases, case_of, results
 from tests.ranks import Ranks, ranks
@@ -172,11 +186,30 @@ def test_blocks_that_are_empty_are_neither_computed_nor_sent() -> None:
     assert sum(one.num_pairs for one in found) <= 16384 * (256 + 64 + 32)
 
 
+def _learned() -> Relative:
+    bias = Relative(2, 8)
+    torch.nn.init.ones_(bias.table)
+    return bias
+
+
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        ({}, {"pattern": causal()}, r"all ranks must have the same arguments, got .*'pattern'"),
-        ({}, {"dtype": torch.float64}, "all ranks must have the same arguments, got .*'dtype'"),
+        ({}, {"pattern": causal()}, "all ranks must have the same pattern, got None on rank 0"),
+        ({}, {"dtype": torch.float64}, "all ranks must have the same dtype, got torch.float32 on"),
+        (
+            {"pattern": documents(torch.arange(8) // 2)},
+            {"pattern": documents(torch.arange(8) // 4)},
+            r"the same pattern, got documents\(8 ids\) \(\w+\) on rank 0 and documents",
+        ),
+        (
+            {"pattern": causal() & from_mask(torch.ones(8, 8).bool())},
+            {"pattern": causal() & from_mask(torch.eye(8).bool())},
+            "the same pattern, got causal",
+        ),
+        ({"bias": Alibi([1.0, 2.0])}, {"bias": Alibi([2.0, 1.0])}, "the same bias, got Alibi"),
+        ({"bias": softcap(2.0)}, {"bias": softcap(3.0)}, "the same bias, got Softcap"),
+        ({"bias": Relative(2, 8)}, {"bias": _learned()}, "the same bias, got Relative"),
         ({"positions": 0}, {}, "either all ranks must pass positions, or none"),
         ({"positions": 0}, {"positions": 5}, "each on one rank: no rank has position 4"),
         ({"positions": 0}, {"positions": 3}, "each on one rank: two ranks have position 3"),
@@ -196,6 +229,40 @@ def test_what_does_not_fit_is_refused_on_all_ranks(
     for error in two(on_ranks.refused, first, second):
         with pytest.raises(ValueError, match=message):
             raise error
+
+
+class FromFunction(Pattern):
+    """A pattern with an attribute that one rank can't compare with another's."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def test(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return self.function(query, key)
+
+
+def test_content_is_compared() -> None:
+    some = [neighbours([(0, 1), (2, 3)]), documents(torch.arange(9) // 2), padding([3, 4])]
+    for pattern in [*some, ~some[0], some[0] | some[1], FromFunction(torch.less)]:
+        copy = pickle.loads(pickle.dumps(pattern))
+        pattern.allows([0, 1], [0, 1])  # Derived attributes are no content.
+        assert described(pattern) == described(copy)
+    assert described(FromFunction(torch.less)) != described(FromFunction(torch.greater))
+    first, second = (FromFunction(partial(isinstance, one)) for one in (1, 2))
+    assert described(first) != described(second)
+    with pytest.raises(TypeError, match=r"ranks can't compare their FromFunction: .*lambda"):
+        described(FromFunction(lambda: None))
+    bias = Relative(2, 8)
+    before = described(bias)
+    bias.eval()
+    assert described(bias) == before
+    with torch.no_grad():
+        bias.table[3, 1] = 1.0
+    assert described(bias) != before
+
+
+def test_type_hints_can_be_read() -> None:
+    assert "group" in get_type_hints(regard.attend)
 
 
 def test_lengths_must_fit_the_order() -> None:

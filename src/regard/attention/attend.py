@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.overrides import handle_torch_function, has_torch_function
 
 from regard.attention import step
@@ -21,9 +21,6 @@ from regard.patterns.causal import Causal
 from regard.patterns.pattern import Everyone
 from regard.positions import Bias
 
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
-
 
 def attend(
     query: Float[Tensor, "batch heads queries key_dim"],
@@ -36,7 +33,7 @@ def attend(
     dropout: float = 0.0,
     positions: int | Int[Tensor, "queries"] | None = None,
     backend: str = "auto",
-    group: "ProcessGroup | None" = None,
+    group: "distributed.ProcessGroup | None" = None,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute attention: softmax(scale · q·k + bias) @ value.
 
@@ -103,7 +100,7 @@ def attend_with_lse(
     dropout: float = 0.0,
     positions: int | Int[Tensor, "queries"] | None = None,
     backend: str = "auto",
-    group: "ProcessGroup | None" = None,
+    group: "distributed.ProcessGroup | None" = None,
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
     """Compute attention, and the log-sum-exp of each row of scores.
 
@@ -143,7 +140,7 @@ def plan(
     positions: int | Int[Tensor, "queries"] | None = None,
     backend: str = "auto",
     lse: bool = False,
-    group: "ProcessGroup | None" = None,
+    group: "distributed.ProcessGroup | None" = None,
 ) -> Plan:
     """Return the backend that `attend` would use for these arguments, the reason, and the FLOPs.
 
@@ -168,7 +165,7 @@ def _overridden(
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
     backend: str,
-    group: "ProcessGroup | None",
+    group: "distributed.ProcessGroup | None",
 ) -> Any:
     """Hand a call to the torch function mode or tensor subclass that overrides it."""
     names = ("pattern", "bias", "scale", "dropout", "positions", "backend", "group")

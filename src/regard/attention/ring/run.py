@@ -17,6 +17,7 @@ from regard.attention.inputs import (
 )
 from regard.attention.joined import add_gradients, empty, join, readable, whole_rows
 from regard.attention.mkl_warmup import warm_up_mkl
+from regard.attention.ring.content import described
 from regard.attention.ring.listed_keys import BiasOfListed
 from regard.attention.ring.route import Leg, Route, route
 from regard.attention.ring.shards import Shards, runs_of
@@ -74,6 +75,7 @@ def ring_inputs(
     try:
         local = _local_inputs(query, key, value, bias, scale, dropout, positions, backend)
         failed = None
+        assert not isinstance(bias, Tensor)
         mine: Any = (_facts(local, pattern, bias), _runs(local, positions), local.num_queries)
     except (TypeError, ValueError) as error:
         # The others would wait for this rank.
@@ -85,11 +87,12 @@ def ring_inputs(
     for rank, one in enumerate(theirs):
         if isinstance(one, str):
             raise ValueError(f"rank {rank} refused its arguments: {one}")
-        if one[0] != theirs[0][0]:
-            raise ValueError(
-                f"all ranks must have the same arguments, got {theirs[0][0]} on rank 0 and "
-                f"{one[0]} on rank {rank}"
-            )
+        for name, first in theirs[0][0].items():
+            if one[0][name] != first:
+                raise ValueError(
+                    f"all ranks must have the same {name}, got {first} on rank 0 and "
+                    f"{one[0][name]} on rank {rank}"
+                )
     shards = _shards([one[1] for one in theirs], [one[2] for one in theirs])
     ring = Ring(group, distributed.get_rank(group), distributed.get_world_size(group))
     listed = shards.positions(ring.rank)
@@ -134,7 +137,7 @@ def _local_inputs(
     return inputs
 
 
-def _facts(inputs: AttentionInputs, pattern: Pattern | None, bias: object) -> dict[str, Any]:
+def _facts(inputs: AttentionInputs, pattern: Pattern | None, bias: Bias | None) -> dict[str, Any]:
     """Return what must be the same on all ranks."""
     return {
         "batch": inputs.batch,
@@ -143,8 +146,8 @@ def _facts(inputs: AttentionInputs, pattern: Pattern | None, bias: object) -> di
         "head sizes": (inputs.key.shape[-1], inputs.value.shape[-1]),
         "dtype": str(inputs.query.dtype),
         "scale": inputs.scale,
-        "pattern": repr(pattern),
-        "bias": type(bias).__name__,
+        "pattern": described(pattern),
+        "bias": described(bias),
     }
 
 

@@ -53,7 +53,7 @@ class Ring:
         size: number of ranks.
     """
 
-    group: "distributed.ProcessGroup | None"
+    group: "distributed.ProcessGroup"
     rank: int
     size: int
 
@@ -81,9 +81,7 @@ class Ring:
         return Transfer(tuple(works), received, sent)
 
     def _operation(self, kind: Any, tensor: Tensor, rank: int) -> "distributed.P2POp":
-        if self.group is not None:
-            rank = distributed.get_global_rank(self.group, rank)
-        return distributed.P2POp(kind, tensor, rank, self.group)
+        return distributed.P2POp(kind, tensor, group=self.group, group_peer=rank)
 
 
 Rows = Float[Tensor, "batch key_heads rows width"]
