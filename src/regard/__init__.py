@@ -134,11 +134,17 @@ class _Package(ModuleType):
     @property
     def watch(self) -> Any:
         """See a running model: its attention, exactly, with the kernels that it has."""
-        return import_module("regard.watch.watch").watch
+        return vars(self).get("watch") or import_module("regard.watch.watch").watch
 
     @watch.setter
-    def watch(self, package: ModuleType) -> None:
-        """Ignore the package, which Python hands over when it is imported."""
+    def watch(self, watch: Any) -> None:
+        """Set another, as tests do; ignore the package, which Python sets when it is imported."""
+        if not isinstance(watch, ModuleType):
+            vars(self)["watch"] = watch
+
+    @watch.deleter
+    def watch(self) -> None:
+        vars(self).pop("watch", None)
 
 
 sys.modules[__name__].__class__ = _Package

@@ -28,3 +28,12 @@ def well_formed(text: str) -> str:
     'a�b'
     """
     return _HALF.sub(REPLACEMENT, text)
+
+
+def check_well_formed(name: str, text: str) -> None:
+    """Raise ValueError if a text has lone surrogates, which no tokenizer accepts."""
+    if half := _HALF.search(text):
+        raise ValueError(
+            f"{name} must be Unicode text, got the lone surrogate {half[0]!r} at character "
+            f"{half.start():,}"
+        )

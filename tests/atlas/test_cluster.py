@@ -160,23 +160,11 @@ def of_ours(warned: str) -> list[str]:
     return [line for line in warned.splitlines() if known not in line]
 
 
-def test_a_cluster_is_started_and_ended_in_silence(
+def test_a_cluster_of_this_machine_alone_is_started_and_ended_in_silence(
     drive: Callable[..., Any], loader: Loader, tmp_path: Path
 ) -> None:
-    corpus = mixed_corpus(tmp_path / "corpus")
-    process = drive(corpus, tmp_path / "ray.atlas", shards=5)
-    printed, warned = process.communicate(timeout=600)
-    assert process.returncode == 0, warned
-    assert (printed, of_ours(warned)) == ("", [])
-    alone = survey(corpus, tmp_path / "here.atlas", loader, length=64, shards=1)
-    assert_alike(Atlas(tmp_path / "ray.atlas"), alone)
-
-
-def test_a_cluster_listens_to_this_machine_alone(
-    drive: Callable[..., Any], corpus: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "a.atlas"
-    process = drive(corpus, out, shards=3, most=1)
+    corpus, out = mixed_corpus(tmp_path / "corpus"), tmp_path / "ray.atlas"
+    process = drive(corpus, out, shards=5, most=1)
     wait_for(lambda: parts_of(out) or process.poll() is not None)
     assert process.poll() is None, process.communicate()
     below = psutil.Process(process.pid)
@@ -187,11 +175,15 @@ def test_a_cluster_listens_to_this_machine_alone(
         if connection.status == psutil.CONN_LISTEN
     ]
     (out / "go").touch()
-    _, warned = process.communicate(timeout=600)
+    printed, warned = process.communicate(timeout=600)
     assert process.returncode == 0, warned
+    assert (printed, of_ours(warned)) == ("", [])
     # The server of the cluster, that of this machine, the driver and each worker.
     assert len(listening) >= 5
     assert set(listening) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    (out / "go").unlink()
+    alone = survey(corpus, tmp_path / "here.atlas", loader, length=64, shards=1)
+    assert_alike(Atlas(out), alone)
 
 
 def test_what_ray_is_told_is_taken_back() -> None:

@@ -257,4 +257,18 @@ def test_a_model_is_told_apart_from_another_in_a_folder_of_that_name(tmp_path: P
         assert loader.name == "model"
         stamps.add(loader.stamp)
     assert len(stamps) == 2
-    assert pretrained("some/model").name == "some/model"
+
+
+def test_a_name_on_the_hub_is_told_apart_by_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    cached = tmp_path / "models--some--model"
+    (cached / "refs").mkdir(parents=True)
+    for commit in ("a" * 40, "b" * 40):
+        (cached / "refs" / "main").write_text(commit)
+        (cached / "snapshots" / commit).mkdir(parents=True)
+        (cached / "snapshots" / commit / "config.json").write_text('{"model_type": "bert"}')
+        loader = pretrained("some/model")
+        assert (loader.name, loader.stamp) == ("some/model", f"torch.float32 {commit}")

@@ -182,13 +182,26 @@ def test_it_says_what_it_found() -> None:
         ({"how": "magic"}, "how must be one of"),
         ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, got 0"),
         ({"answer": " "}, "the answer has no tokens, got ' '"),
+        ({"answer": "a zzz"}, "answer must be made of known tokens, got 'a zzz', which is"),
+        ({"answer": "a \ud800"}, "answer must be Unicode text, got the lone surrogate '\\ud800'"),
+        ({"answer": ["a"]}, "answer must be a text, got ['a']"),
         ({"prompt": " \n "}, "the prompt has no passages"),
+        ({"prompt": "The sea\udc80"}, "surrogate '\\udc80' at character 7"),
+        ({"prompt": [{"role": "user", "content": "a \udc80"}]}, "prompt must be Unicode text, got"),
+        ({"passages": None}, "passages must be one of paragraphs, lines, sentences, a list of"),
+        ({"passages": [3]}, "a passage must be a text or a span (start, stop), got 3"),
+        ({"passages": [(0.0, 4.0)]}, "a passage must be a text or a span (start, stop), got (0.0"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
     given = {"prompt": PROMPT, "answer": ANSWER, "passages": "lines"} | options
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
         attribute(decoder(), tokenizer(), **given)
+
+
+def test_a_token_that_is_spelled_out_is_not_unknown() -> None:
+    found = attribute(decoder(), tokenizer(), PROMPT, "a [UNK]", "lines")
+    assert found.answer_tokens == ["a", "[UNK]"]
 
 
 def test_encoders_are_refused() -> None:

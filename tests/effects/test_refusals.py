@@ -168,7 +168,7 @@ def test_by() -> None:
     with regard.watch(model) as seen:
         model(inputs())
     with (
-        pytest.raises(ValueError, match=r"has no values: watch the model with values=True"),
+        pytest.raises(ValueError, match=r"has no values: only watch\(model, values=True\)"),
         regard.ablate(model, [(0, 0)], by=seen),
     ):
         model(inputs())

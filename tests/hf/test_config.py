@@ -80,7 +80,10 @@ def test_code_of_a_tokenizer_is_refused_and_nobody_is_asked(
             refused()
 
 
-def test_changed_weights_are_noticed_by_content(model: Path, tmp_path: Path) -> None:
+def test_changed_weights_are_noticed_by_content(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     weights = model / "model.safetensors"
     gguf = tmp_path / "it.gguf"
     gguf.write_bytes(b"GGUF" + bytes(100))

@@ -9,6 +9,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 from transformers import masking_utils
+from transformers.models.timm_wrapper import modeling_timm_wrapper
 
 import regard
 import regard.hf
@@ -492,6 +493,24 @@ class TestRefusals:
         rule = r"^MPNetModel has its own attention code, which can't be replaced$"
         with pytest.raises(ValueError, match=rule):
             regard.hf.use(model)
+
+    def test_models_with_one_inside_that_does(self) -> None:
+        sizes = {"is_decoder": True, "add_cross_attention": True}
+        both = transformers.EncoderDecoderModel(
+            encoder=transformers.MPNetModel(transformers.MPNetConfig(**SIZES)),
+            decoder=transformers.BertLMHeadModel(transformers.BertConfig(**SIZES | sizes)),
+        )
+        before = both.decoder.config._attn_implementation
+        with pytest.raises(ValueError, match=r"^MPNetModel has its own attention code"):
+            regard.hf.use(both, pattern=regard.window(before=3))
+        assert both.decoder.config._attn_implementation == before
+
+    def test_models_of_timm(self) -> None:
+        """They need timm to be made, but not to be asked."""
+        regard.hf.register()
+        kind = modeling_timm_wrapper.TimmWrapperModel
+        with pytest.raises(ValueError, match=r"^TimmWrapperModel has its own attention code"):
+            kind.get_correct_attn_implementation(kind.__new__(kind), "regard")
 
     @pytest.mark.parametrize("name", BY_THEMSELVES)
     def test_they_refuse_when_they_are_loaded(self, name: str) -> None:

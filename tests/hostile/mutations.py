@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from tests.hostile.seal import replace, seal
 
 Mutation = Callable[[Path], None]
 MUTATIONS: dict[str, Mutation] = {}
+KINDS: dict[str, int] = {}
+"""The kind of each mutation: the line of this file that adds it."""
 SECRET = b"the content of a file that is none of the recording's"
 
 ARRAYS = (
@@ -51,6 +54,7 @@ def add(name: str, change: Mutation, *, sealed: bool = True) -> None:
     name = name if sealed else f"{name}, unsealed"
     assert name not in MUTATIONS, name
     MUTATIONS[name] = mutate
+    KINDS[name] = sys._getframe(1).f_lineno
 
 
 def described(edit: Callable[[dict[str, Any]], object]) -> Mutation:

@@ -17,6 +17,8 @@ from torch import Tensor
 from regard import AttentionMatrix, causal, window
 from regard.atlas.sampled_top_keys import Glimpses
 from regard.matrix import Entropy
+from regard.positions import Relative, from_tensor, softcap
+from regard.positions.joined import joined
 from regard.versions import Overwritten
 from tests.attention.cases import case_of
 from tests.matrix.cases import (
@@ -110,13 +112,20 @@ MADE_FROM = ["query", "key", "bias", "weights"]
 def made(parts: dict[str, Tensor], name: str) -> AttentionMatrix:
     if name == "weights":
         return AttentionMatrix.from_weights(parts["weights"])
-    bias = parts["bias"] if name == "bias" else None
-    return AttentionMatrix(parts["query"], parts["key"], bias=bias)
+    table = Relative(num_heads=2)
+    table.table = torch.nn.Parameter(parts["table"])
+    values = from_tensor(parts["bias"])
+    biases: dict[str, Any] = {
+        "bias": parts["bias"],
+        "table": table,
+        "joined": joined(softcap(3.0), values),
+    }
+    return AttentionMatrix(parts["query"], parts["key"], bias=biases.get(name), positions=0)
 
 
 def random_parts() -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
-    shapes = {"query": (1, 2, 5, 4), "key": (1, 2, 7, 4), "bias": (1, 2, 5, 7)}
+    shapes = {"query": (1, 2, 5, 4), "key": (1, 2, 7, 4), "bias": (1, 2, 5, 7), "table": (32, 2)}
     parts = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
     return parts | {"weights": parts["bias"].softmax(dim=-1)}
 
@@ -149,7 +158,7 @@ class TestModifiedInPlace:
         with pytest.raises(Overwritten, match=r"make the matrix from query.clone\(\)$"):
             _ = matrix.lse
 
-    @pytest.mark.parametrize("name", ["query", "key", "bias"])
+    @pytest.mark.parametrize("name", [*MADE_FROM, "joined", "table"])
     def test_in_inference_mode_it_is_what_it_was(self, name: str) -> None:
         """PyTorch counts no writes there."""
         with torch.inference_mode():
@@ -157,7 +166,8 @@ class TestModifiedInPlace:
             matrix = made(parts, name)
             expected = made(random_parts(), name).dense()
             matrix.rows([1])
-            parts[name].mul_(0.5)
+            for part in parts.values():
+                part.mul_(0.5)
             torch.testing.assert_close(matrix.dense(), expected)
 
     def test_positions_are_copied(self) -> None:

@@ -19,6 +19,7 @@ from regard import (
     strided,
     window,
 )
+from regard.effects.forbidden import Forbidden
 from regard.patterns import Pattern, from_mask
 from regard.positions import Relative, alibi, from_tensor, softcap
 from regard.positions.joined import joined
@@ -137,6 +138,13 @@ class Custom:
 def test_a_bias_of_somebody_else_is_refused() -> None:
     with pytest.raises(TypeError, match=r"got Custom: use regard.positions.from_tensor"):
         bias_as_data(Custom(), 0, Shelf().store)
+
+
+def test_pairs_that_are_forbidden_to_some_heads() -> None:
+    bias = joined(softcap(3.0), Forbidden(causal(), (1,), 2))
+    assert bias is not None
+    with pytest.raises(ValueError, match=r"^pairs that knock_out forbids to some heads can't be"):
+        bias_as_data(bias, 0, Shelf().store)
 
 
 @pytest.mark.parametrize(

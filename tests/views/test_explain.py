@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import regard
+from regard.calls.call import AttentionCall
 from regard.views import explain, explain_call, worked_example
 from regard.watch import Seen
 
@@ -124,6 +125,16 @@ def test_the_token_that_looks_is_named() -> None:
         explain_call(call, list("abcde"), 5)
     with pytest.raises(IndexError):
         explain_call(call, list("abcde"), 0, batch=5)
+
+
+def test_a_query_is_named_by_its_position() -> None:
+    query, key = torch.randn(2, 1, 1, 5, 4)
+    for position, asking in ((1, "b"), (7, "query 0")):
+        matrix = regard.AttentionMatrix(query[:, :, :1], key, positions=position)
+        call = AttentionCall.of(matrix)
+        assert explain_call(call, list("abcde"), 0).asking == asking
+    across = AttentionCall.of(regard.AttentionMatrix(query, key), kind="cross")
+    assert explain_call(across, list("abcde"), 2).asking == "query 2"
 
 
 def test_numbers_that_are_none_are_json() -> None:

@@ -155,6 +155,9 @@ def projection_alone(by: str) -> str:
     module = TwoHeads()
     if by == "fsdp":
         fully_shard(module.q_proj, mesh=mesh)
+    elif by == "a plan without DTensors":
+        # As transformers 5.4 marks what it has sharded.
+        module.q_proj._hf_tp_plan = "colwise"
     else:
         style = ColwiseParallel(output_layouts=Replicate())
         parallelize_module(module, mesh, {"q_proj": style})

@@ -204,6 +204,20 @@ def test_a_bias_that_learns_on_does_not_change_what_was_seen(keep: str) -> None:
         torch.testing.assert_close(call.matrix.dense(), expected)
 
 
+def test_a_bias_made_in_inference_mode() -> None:
+    """PyTorch counts no writes to it."""
+    with torch.inference_mode():
+        bias = Relative(HEADS, num_buckets=8, max_distance=16)
+        bias.table = nn.Parameter(torch.randn(8, HEADS))
+        layer = MultiHeadAttention(MODEL_DIM, HEADS, bias=bias).double()
+        x = tokens(KEYS)
+        expected = layer.matrix(x).dense()
+        with regard.watch(layer) as seen:
+            layer(x)
+        bias.table.zero_()
+        torch.testing.assert_close(seen[0].matrix.dense(), expected)
+
+
 # attend as one of the functions that torch lets others override
 
 

@@ -292,6 +292,22 @@ class TestGradients:
         found = seen.effects.heads().effects[0].double()
         torch.testing.assert_close(found, (2 * output).sum(dim=(0, 2, 3)), rtol=1e-6, atol=1e-6)
 
+    @pytest.mark.parametrize("by_hand", [False, True])
+    def test_values_that_are_written_to_in_place(self, by_hand: bool) -> None:
+        def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            if by_hand:
+                return (query @ key.mT).softmax(dim=-1) @ value
+            return F.scaled_dot_product_attention(query, key, value)
+
+        # With as many queries as keys nothing is copied.
+        model, given = Kernel(attention), [torch.randn(2, 3, 5, 4) for _ in range(3)]
+        with regard.watch(model, effects=True) as seen:
+            model(*given).sum().backward()
+        given[2].zero_()
+        assert seen[0].matrix.dense().isfinite().all()
+        with pytest.raises(Overwritten, match=r"^call 0 .*: value was modified in place"):
+            _ = seen[0].effects
+
     def test_nested(self) -> None:
         kind = ZOO["Llama"]
         model, given = made(kind).requires_grad_(False), kind.inputs("none")
@@ -390,10 +406,10 @@ class TestRefusals:
         with regard.watch(model) as seen:
             model(**kind.inputs("none"))
         with pytest.raises(
-            ValueError, match=r"call 0 .* has no effects: watch the model with effects"
+            ValueError, match=r"call 0 .* has no effects: only watch\(model, effects=True\)"
         ):
             _ = seen[0].effects
-        with pytest.raises(ValueError, match="watch the model with effects=True"):
+        with pytest.raises(ValueError, match=r"only watch\(model, effects=True\) finds them"):
             seen.effects.heads()
 
     def test_without_backward(self) -> None:

@@ -171,5 +171,5 @@ def test_values_that_were_not_kept() -> None:
     model = nn.TransformerEncoderLayer(WIDTH, nhead=HEADS, batch_first=True).eval()
     with regard.watch(model) as seen:
         model(torch.randn(2, 7, WIDTH))
-    with pytest.raises(ValueError, match="watch the model with values=True"):
+    with pytest.raises(ValueError, match=r"only watch\(model, values=True\) keeps them"):
         _ = seen[0].value

@@ -197,6 +197,34 @@ def hooked(head: Head, x: Tensor) -> Tensor:
     return found
 
 
+class Scaled(nn.Module):
+    """A linear layer whose result is scaled, as by IA³ of PEFT."""
+
+    def __init__(self, base_layer: nn.Linear, merged: bool = False) -> None:
+        super().__init__()
+        self.base_layer, self.merged = base_layer, merged
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base_layer(x) * (1.0 if self.merged else 2.0)
+
+
+def scaled(head: Head, x: Tensor) -> Tensor:
+    return head.scaled(x)
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_result_that_an_adapter_scales_is_refused(merged: bool) -> None:
+    head = Head(scaled)
+    head.scaled = Scaled(head.project, merged)
+    with torch.no_grad(), regard.watch(head, values=True) as seen:
+        head(torch.randn(2, 5, 16))
+    if merged:
+        assert seen[0].norms.shape == (2, 2, 5, 5)
+    else:
+        with pytest.raises(ValueError, match="did not go to one linear layer"):
+            seen[0].norms  # noqa: B018
+
+
 @pytest.mark.parametrize(
     "after",
     [
@@ -285,7 +313,7 @@ def test_norms_need_values() -> None:
     head = Head(projected)
     with torch.no_grad(), regard.watch(head) as seen:
         head(torch.randn(2, 5, 16))
-    with pytest.raises(ValueError, match="watch the model with values=True"):
+    with pytest.raises(ValueError, match=r"only watch\(model, values=True\) keeps them"):
         seen[0].norms  # noqa: B018
 
 

@@ -53,6 +53,15 @@ class TestWrittenOver:
             _ = seen[0].matrix
         same(seen[1].matrix.dense(), by_the_book(*four(1)[:2]))
 
+    def test_a_matrix_does_not_need_its_values(self) -> None:
+        model = Buffered("value")
+        with regard.watch(model, values=True) as seen:
+            model(*four(0))
+            model(*four(1))
+        same(seen[0].matrix.dense(), by_the_book(*four(0)[:2]))
+        with pytest.raises(Overwritten, match=r"^call 0 .*: value was modified in place"):
+            _ = seen[0].value
+
     @pytest.mark.parametrize("part", ["query", "key", "value"])
     def test_copies(self, part: str) -> None:
         model = Buffered(part)

@@ -144,6 +144,8 @@ def test_a_projection_that_is_whole_when_it_runs(two: Ranks) -> None:
     assert two(sharded.projection_alone, "fsdp") == ["2", "2"]
     for problem in two(sharded.projection_alone, "a plan that gathers"):
         assert problem.endswith("can't be told: 2 rows of the projection for 4 features")
+    for problem in two(sharded.projection_alone, "a plan without DTensors"):
+        assert problem.endswith("use a transformers that shards with DTensors (5.16)")
 
 
 def test_gather_needs_processes(path: Path) -> None:

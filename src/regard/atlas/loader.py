@@ -61,13 +61,23 @@ def located(model: str) -> tuple[str, str, str]:
     """Return the name of a model, its path for workers, and a digest of its files.
 
     The path is absolute, as workers may run in other folders. The digest covers all bytes, as sizes
-    and times don't show changed weights; it is empty for a name on the hub.
+    and times don't show changed weights; for a name on the hub it is the commit, empty if that is
+    neither cached nor reached.
     """
     path = Path(model).expanduser()
     if not path.exists():
-        return model, model, ""
+        return model, model, _commit(model)
     path = path.resolve()
     return path.stem if path.is_file() else path.name, str(path), _stamp(path)
+
+
+def _commit(model: str) -> str:
+    """Return the commit of a model on the hub; "" if it isn't found, which loading it explains."""
+    try:
+        config = needed("huggingface_hub").hf_hub_download(model, "config.json")
+    except (OSError, ValueError):
+        return ""
+    return Path(config).parent.name
 
 
 def _stamp(model: Path) -> str:

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.printable import check_well_formed
+
 
 def generated(model: Any, ids: Sequence[int], max_new_tokens: int) -> list[int]:
     """Return what a model answers, greedily, without the token that ends it.
@@ -31,6 +33,29 @@ def generated(model: Any, ids: Sequence[int], max_new_tokens: int) -> list[int]:
     if not answer:
         raise ValueError("the model answers nothing: pass answer=")
     return answer
+
+
+def tokenized(tokenizer: Any, answer: str) -> list[int]:
+    """Return the tokens of an answer.
+
+    Raises:
+        TypeError: the answer is not a text.
+        ValueError: it has no tokens, or the tokenizer does not know some of it.
+    """
+    if not isinstance(answer, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"answer must be a text, got {answer!r}")
+    check_well_formed("answer", answer)
+    tokens: list[int] = tokenizer(answer, add_special_tokens=False)["input_ids"]
+    if not tokens:
+        raise ValueError(f"the answer has no tokens, got {answer!r}")
+    unknown = tokenizer.unk_token
+    # Some tokenizers name an ordinary token as the unknown one, which an answer may spell out.
+    if unknown and tokens.count(tokenizer.unk_token_id) > answer.count(unknown):
+        raise ValueError(
+            f"answer must be made of known tokens, got {answer!r}, which is tokenized as "
+            f"{tokenizer.convert_ids_to_tokens(tokens)}"
+        )
+    return tokens
 
 
 def check_causal(model: nn.Module, tokens: Int[Tensor, "1 length"]) -> None:

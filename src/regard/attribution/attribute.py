@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attribution.answer import check_causal, device_of, generated
+from regard.attribution.answer import check_causal, device_of, generated, tokenized
 from regard.attribution.attribution import Attribution, How
 from regard.attribution.passages import Passages
 from regard.attribution.prompt import Messages, prompt_of
@@ -52,19 +52,19 @@ def attribute(
         progress: whether to show a progress bar; by default as `AttentionMatrix.summarize` does.
 
     Raises:
-        ValueError: passages are not in the prompt, or the answer is empty.
+        TypeError: prompt, answer or passages have another type.
+        ValueError: passages are not in the prompt, or the answer is empty or has unknown tokens.
     """
     check_choice("how", how, ("effects", "attention", "leave-one-out"))
     check_positive(max_new_tokens=max_new_tokens)
     if getattr(model.config, "is_encoder_decoder", False):
         raise ValueError(f"{type(model).__name__} is an encoder–decoder: attribute needs a decoder")
     given = prompt_of(tokenizer, prompt, passages)
-    if answer is None:
-        reply = generated(model, given.ids, max_new_tokens)
-    else:
-        reply = tokenizer(answer, add_special_tokens=False)["input_ids"]
-        if not reply:
-            raise ValueError(f"the answer has no tokens, got {answer!r}")
+    reply = (
+        generated(model, given.ids, max_new_tokens)
+        if answer is None
+        else tokenized(tokenizer, answer)
+    )
     tokens = torch.tensor([given.ids + reply], device=device_of(model))
     check_causal(model, tokens)
     spans = [passage.tokens for passage in given.passages]

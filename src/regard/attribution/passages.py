@@ -4,8 +4,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import index
 
 SPLITS = ("paragraphs", "lines", "sentences")
+_CHOICES = f"one of {', '.join(SPLITS)}, a list of texts or a list of spans"
 
 _SEPARATORS = {
     "paragraphs": re.compile(r"\n[^\S\n]*\n\s*"),
@@ -44,6 +46,7 @@ def spans_of(prompt: str, passages: Passages) -> list[tuple[int, int]]:
             must be in the prompt once, in any order; or spans (start, stop).
 
     Raises:
+        TypeError: passages are neither a split nor a sequence of texts or spans.
         ValueError: there is no such split, a text is not in the prompt or is there twice, spans are
             outside of the prompt, or passages overlap.
 
@@ -54,11 +57,10 @@ def spans_of(prompt: str, passages: Passages) -> list[tuple[int, int]]:
     """
     if isinstance(passages, str):
         if passages not in SPLITS:
-            raise ValueError(
-                f"passages must be one of {', '.join(SPLITS)}, a list of texts or a list of spans, "
-                f"got {passages!r}"
-            )
+            raise ValueError(f"passages must be {_CHOICES}, got {passages!r}")
         return list(_split(prompt, _SEPARATORS[passages]))
+    if not isinstance(passages, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"passages must be {_CHOICES}, got {passages!r}")
     spans = [
         _found(prompt, one) if isinstance(one, str) else _checked(prompt, one) for one in passages
     ]
@@ -111,7 +113,10 @@ def _found(prompt: str, text: str) -> tuple[int, int]:
 
 
 def _checked(prompt: str, span: tuple[int, int]) -> tuple[int, int]:
-    start, stop = span
+    try:
+        start, stop = map(index, span)
+    except (TypeError, ValueError):
+        raise TypeError(f"a passage must be a text or a span (start, stop), got {span!r}") from None
     if not 0 <= start < stop <= len(prompt):
         raise ValueError(
             f"a passage must be a span of the prompt's {len(prompt):,} characters, got {span}"

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from regard.attribution.passages import Passage, Passages, spans_of, with_tokens
+from regard.printable import check_well_formed
 
 Messages = Sequence[Mapping[str, str]]
 """A conversation: messages with "role" and "content"."""
@@ -44,8 +45,9 @@ def prompt_of(tokenizer: Any, prompt: str | Messages, passages: Passages) -> Pro
 
     Raises:
         TypeError: the prompt is neither a text nor messages with texts.
-        ValueError: there is no message, the tokenizer does not tell where tokens are in the text, a
-            message was changed by the template, or passages don't fit; see `spans_of`.
+        ValueError: there is no message, the prompt has lone surrogates, the tokenizer does not tell
+            where tokens are in the text, a message was changed by the template, or passages don't
+            fit; see `spans_of`.
     """
     if isinstance(prompt, str):
         text, spans, special = prompt, spans_of(prompt, passages), True
@@ -53,6 +55,7 @@ def prompt_of(tokenizer: Any, prompt: str | Messages, passages: Passages) -> Pro
         text = _templated(tokenizer, prompt)
         spans = _spans_in_messages(tokenizer, text, prompt, passages)
         special = False
+    check_well_formed("prompt", text)
     if not spans:
         raise ValueError("the prompt has no passages")
     if not getattr(tokenizer, "is_fast", False):

@@ -1,7 +1,7 @@
 """`AttentionCall`: one call of attention, in memory or on disk."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -142,6 +142,7 @@ class AttentionCall:
             )
         assert self.view is not None
         self._check()
+        self._refuse_if_overwritten(gradient.check_value)
         source = Effects(
             self.view.source, gradient.value, gradient.total, overwritten=gradient.overwritten
         )
@@ -176,7 +177,7 @@ class AttentionCall:
         if self.view is None:
             raise self._missing()
         if self.gradient is None:
-            raise ValueError(f"{self} has no effects: watch the model with effects=True")
+            raise ValueError(f"{self} has no effects: only watch(model, effects=True) finds them")
         if self.gradient.problem:
             raise ValueError(f"{self} has no effects: {self.gradient.problem}")
         if self.check.passed is False:
@@ -214,11 +215,13 @@ class AttentionCall:
 
         Raises:
             ValueError: they were not kept.
+            Overwritten: they were modified in place since.
         """
-        value = self.scores.value
-        if value is None:
-            raise ValueError(f"{self} has no values: watch the model with values=True")
-        return value
+        scores = self.scores
+        if scores.value is None:
+            raise ValueError(f"{self} has no values: only watch(model, values=True) keeps them")
+        self._refuse_if_overwritten(scores.check_value)
+        return scores.value
 
     def summarized(self, reductions: Sequence[AnyReduction]) -> "AttentionCall":
         """Return the call with the results of reductions instead of its tensors."""
@@ -233,8 +236,12 @@ class AttentionCall:
     def _check(self) -> None:
         """Raise Overwritten if a tensor was modified in place."""
         assert self.source is not None
+        self._refuse_if_overwritten(self.source.check)
+
+    def _refuse_if_overwritten(self, check: Callable[[], None]) -> None:
+        """Run a check, and name the call if it raises Overwritten."""
         try:
-            self.source.check()
+            check()
         except Overwritten as error:
             raise Overwritten(f"{self}: {error}") from None
 

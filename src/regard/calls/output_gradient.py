@@ -33,11 +33,17 @@ class OutputGradient:
         self.value, self.problem, self.overwritten = value, problem, overwritten
         self.total: Float[Tensor, "batch heads queries value_dim"] | None = None
         self._output = output
-        self._versions = Versions([("output", output)])
+        self._value_version = Versions([("value", value)])
+        self._output_version = Versions([("output", output)])
 
     def add(self, gradient: Float[Tensor, "batch heads queries value_dim"]) -> None:
         """Add what a backward pass has brought."""
         self.total = gradient if self.total is None else self.total + gradient
+
+    def check_value(self) -> None:
+        """Raise Overwritten if the model has written over the values since."""
+        if self._value_version.modified():
+            raise Overwritten(self.overwritten.format(name="value"))
 
     def by_head(self) -> Float[Tensor, "heads"]:
         """Return g·o of each head, summed over sequences and queries; 0 if no gradient has come.
@@ -48,7 +54,7 @@ class OutputGradient:
         dtype = torch.promote_types(self._output.dtype, torch.float32)
         if self.total is None:
             return torch.zeros(self._output.shape[1], dtype=dtype, device=self._output.device)
-        if self._versions.modified():
+        if self._output_version.modified():
             raise Overwritten(self.overwritten.format(name="output"))
         products = self.total.to(dtype) * self._output.to(dtype)
         return products.sum(dim=(0, 2, 3))

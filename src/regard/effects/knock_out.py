@@ -74,7 +74,8 @@ def knock_out(
         layers: in which layers; each is its number, or the path of a module as `watch` shows it,
             such as "model.decoder.layers.*.encoder_attn". All by default, in models without
             cross-attention.
-        heads: for which heads of these layers, counted from 0. All by default.
+        heads: for which heads of these layers, counted from 0. All by default; a run in which it is
+            some can't be recorded.
 
     Raises:
         TypeError: model is no module, pattern is no pattern, or heads are no numbers.

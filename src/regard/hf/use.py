@@ -64,7 +64,8 @@ def _can_choose(model: Any) -> bool:
     source = inspect.getsource(sys.modules[type(model).__module__])
     if re.search(r"^class \w*Attention\w*\(nn\.Module\):", source, re.MULTILINE):
         return "ALL_ATTENTION_FUNCTIONS.get_interface(" in source
-    return True
+    # Wrapped models of timm have attention of their own.
+    return not re.search(r"^\s*import timm$", source, re.MULTILINE)
 
 
 def _by_itself(model: nn.Module) -> str:
@@ -81,16 +82,18 @@ def use(model: Model, *, pattern: Pattern | Mapping[int, Pattern] | None = None)
 
     Raises:
         ImportError: transformers is not installed.
-        ValueError: the model has its own attention code, or no layer of that number.
+        ValueError: the model, or a model in it, has its own attention code; or it has no layer of
+            that number.
     """
     register()
     choose = getattr(model, "set_attn_implementation", None)
     if choose is None:
         raise ValueError(f"model must be a transformers model, got {type(model).__name__}")
+    for part in model.modules():
+        # transformers leaves such a part as it is, with a warning.
+        if hasattr(part, "set_attn_implementation") and not _can_choose(part):
+            raise ValueError(_by_itself(part))
     choose(NAME)
-    config: Any = model.config
-    if config._attn_implementation != NAME:
-        raise ValueError(_by_itself(model))
     _set_patterns(model, pattern)
     return model
 

@@ -1,10 +1,14 @@
 """Argument checks."""
 
+import copy
 import math
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from regard.positions import Bias
+from regard.positions.joined import Joined, joined
 
 _ROUNDING = 1e-3
 """Tolerance of weights below 0 or above 1."""
@@ -76,3 +80,13 @@ def detached(tensor: Tensor, *, copy: bool = False) -> Tensor:
         return tensor
     with torch.inference_mode(False):
         return tensor.clone()
+
+
+def detached_bias(bias: Bias | None) -> Bias | None:
+    """Copy the parts of a bias that have inference tensors (no version counter)."""
+    if isinstance(bias, Joined):
+        return joined(detached_bias(bias.first), detached_bias(bias.second))
+    if bias is None or not any(tensor.is_inference() for tensor in bias.tensors):
+        return bias
+    with torch.inference_mode(False):
+        return copy.deepcopy(bias)

@@ -1,14 +1,19 @@
 """`AttentionMatrix`: the attention matrix as a lazy value."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention.inputs import checked_inputs
-from regard.matrix.arguments import check_given, check_range, check_weights, detached
+from regard.matrix.arguments import (
+    check_given,
+    check_range,
+    check_weights,
+    detached,
+    detached_bias,
+)
 from regard.matrix.distance import Distance, DistanceResult
 from regard.matrix.effective_keys import EffectiveKeys, EffectiveKeysResult
 from regard.matrix.entropy import Entropy, EntropyResult
@@ -19,7 +24,6 @@ from regard.matrix.view import View
 from regard.matrix.weights import Weights
 from regard.patterns import Pattern
 from regard.positions import Bias
-from regard.positions.from_tensor import FromTensor
 
 
 class AttentionMatrix(LazyMatrix):
@@ -75,15 +79,12 @@ class AttentionMatrix(LazyMatrix):
         call = checked_inputs(query, key, key, pattern, bias, scale, 0.0, positions)
         check_given("lse", lse, call.query, tuple(call.query.shape[:3]))
         check_given("sinks", sinks, call.query, (call.num_heads,))
-        first, bias = call.first_position, call.bias
-        # Inference tensors have no version counter.
-        if isinstance(bias, FromTensor) and bias.values.is_inference():
-            bias = replace(bias, values=detached(bias.values))
+        first = call.first_position
         source = Scores(
             detached(call.query),
             detached(call.key),
             call.pattern,
-            bias,
+            detached_bias(call.bias),
             call.scale,
             None if sinks is None else detached(sinks, copy=True),
             call.query_positions if first is None else first,
@@ -118,7 +119,7 @@ class AttentionMatrix(LazyMatrix):
         tensor([0., 0., 0.])
         """
         check_weights(weights)
-        weights = weights.detach()
+        weights = detached(weights)
         if check:
             check_range(weights)
         # Check positions and pattern with an empty call of the same sizes.

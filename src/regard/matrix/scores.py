@@ -68,15 +68,17 @@ class Scores:
     value: Float[Tensor, "batch key_heads keys value_dim"] | None = None
     overwritten: str = OVERWRITTEN
     _versions: Versions = field(init=False, repr=False)
+    _value_version: Versions = field(init=False, repr=False)
     _kept_lse: Tensor | LazyTensor | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         warm_up_mkl()
-        parts = [("query", self.query), ("key", self.key), ("value", self.value)]
+        parts = [("query", self.query), ("key", self.key)]
         parts += [("bias", tensor) for tensor in (self.bias.tensors if self.bias else ())]
         leaves = self.full_pattern.leaves()
         parts += [("mask", tensor) for leaf in leaves for tensor in leaf.tensors]
         self._versions = Versions((name, x) for name, x in parts if isinstance(x, Tensor))
+        self._value_version = Versions([] if self.value is None else [("value", self.value)])
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -142,6 +144,11 @@ class Scores:
                 name = part
         if name is not None:
             raise Overwritten(self.overwritten.format(name=name))
+
+    def check_value(self) -> None:
+        """Raise Overwritten if the value, which the matrix does not need, was modified in place."""
+        if self._value_version.modified():
+            raise Overwritten(self.overwritten.format(name="value"))
 
     @property
     def whole_query(self) -> Float[Tensor, "batch heads queries key_dim"]:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.effects.forbidden import Forbidden
 from regard.positions import Bias
 from regard.positions.alibi import Alibi
 from regard.positions.from_tensor import FromTensor
@@ -23,6 +24,7 @@ def bias_as_data(bias: Bias, batch: int, store: Callable[[Tensor], str]) -> Data
 
     Raises:
         TypeError: the bias is not one of Regard's.
+        ValueError: it forbids pairs to some heads.
     """
     match bias:
         case Alibi():
@@ -42,6 +44,11 @@ def bias_as_data(bias: Bias, batch: int, store: Callable[[Tensor], str]) -> Data
         case Joined():
             first, second = (bias_as_data(one, batch, store) for one in (bias.first, bias.second))
             return {"kind": "joined", "first": first, "second": second}
+        case Forbidden():
+            raise ValueError(
+                "pairs that knock_out forbids to some heads can't be recorded: knock them out of "
+                "all heads, without heads="
+            )
         case _:
             raise TypeError(
                 f"bias must be one of Regard's, got {type(bias).__name__}: use "

@@ -46,6 +46,8 @@ def _obstacle(call: AttentionCall) -> str:
         return ""
     try:
         source.check()
+        if isinstance(source, Scores):
+            source.check_value()
     except Overwritten as error:
         return f"{call}: {error}"
     if isinstance(source, Scores) and source.bias is not None and source.bias.num_heads:

@@ -37,7 +37,12 @@ def head_shard(module: nn.Module, heads: int, head_dim: int | None) -> HeadShard
     sharded = any(_is_sharded(parameter) for parameter in module.parameters())
     # All heads have equally many rows, so the rows of a shard determine its heads.
     total = getattr(getattr(module, "config", None), "num_attention_heads", None)
-    if not sharded or heads == total:
+    if heads == total:
+        return HeadShard(0, heads)
+    if not sharded:
+        # Earlier versions of transformers shard without DTensors, and leave a plan on the modules.
+        if any(getattr(part, "_hf_tp_plan", None) for part in module.modules()):
+            raise ValueError(f"{_SHARDED}: use a transformers that shards with DTensors (5.16)")
         return HeadShard(0, heads)
     children = dict(module.named_children())
     projection = next((children[name] for name in _QUERY if name in children), None)

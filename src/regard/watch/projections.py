@@ -72,8 +72,14 @@ class Projections(AbstractContextManager["Projections"]):
         self._hooks = ExitStack()
 
     def __enter__(self) -> "Projections":
+        wrapped = {
+            module.base_layer
+            for module in self._names
+            if hasattr(module, "base_layer") and not getattr(module, "merged", False)
+        }
         for module in self._names:
-            if _weight_of(module) is not None:
+            # An adapter of PEFT may change the result of the layer that it wraps.
+            if _weight_of(module) is not None and module not in wrapped:
                 hook = module.register_forward_pre_hook(self._begin, with_kwargs=True)
                 self._hooks.callback(hook.remove)
         return self

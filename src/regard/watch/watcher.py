@@ -279,7 +279,8 @@ class Watcher(ModelListener):
 
     def _kept_bias(self, bias: Bias | None) -> Bias | None:
         """Return a bias to keep, shared by calls while it is unchanged."""
-        if not isinstance(bias, nn.Module):
+        # Inference tensors have no version counter.
+        if not isinstance(bias, nn.Module) or any(one.is_inference() for one in bias.tensors):
             return keep_bias(bias, self._keep_tensor)
         versions = [tensor._version for tensor in bias.tensors]
         latest = self._biases.get(bias)

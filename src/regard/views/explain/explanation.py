@@ -144,7 +144,7 @@ def explain_call(
         token: index of the query.
         head: which head.
         batch: which sequence.
-        asking: the query token; by default that of `tokens` at its position.
+        asking: the query token; by default that of `tokens` at its position, in self-attention.
 
     Returns:
         An explanation with the allowed keys.
@@ -166,7 +166,7 @@ def explain_call(
     seen = weights > 0.0
     query = parts.whole_query[batch, head, token].double().cpu()
     keys = parts.whole_key[batch, head // group].double().cpu()[seen]
-    values = None if parts.value is None else parts.value[batch, head // group].double().cpu()[seen]
+    values = None if parts.value is None else call.value[batch, head // group].double().cpu()[seen]
     scale = parts.scale
     scores = keys @ query
     # The input of the softmax: scores with bias and mask.
@@ -174,8 +174,9 @@ def explain_call(
     scaled = weights[seen].log() + lse
     pieces = [label(piece) for piece in readable(tokens)]
     if asking is None:
-        place = token + num_keys - num_queries
-        asking = pieces[place] if place >= 0 else f"query {token}"
+        place = int(parts.positions(range(token, token + 1)))
+        in_tokens = call.kind == "self" and 0 <= place < num_keys
+        asking = pieces[place] if in_tokens else f"query {token}"
     return Explanation(
         [pieces[place] for place in seen.nonzero().flatten().tolist()],
         asking,
@@ -192,7 +193,7 @@ def explain_call(
 
 
 def _notes(call: AttentionCall, head: int, hidden: int, parts: Scores) -> list[str]:
-    notes = [f"{call.module}, head {head}"]
+    notes = [f"{call.module}, head {call.head_numbers[head]}"]
     if hidden:
         left = "1 token is" if hidden == 1 else f"{hidden} tokens are"
         notes.append(f"{left} left out: weight 0 or masked")
