@@ -5,6 +5,8 @@ from pathlib import Path
 import torch
 
 from regard import AttentionMatrix, causal, documents, global_at, neighbours, window
+from regard.calls.call import AttentionCall
+from regard.matrix.effects import Effects
 from regard.patterns import from_mask
 from regard.positions import Relative, alibi, from_tensor, softcap
 from regard.positions.joined import joined
@@ -14,7 +16,7 @@ TOKENS, HEADS = 300, 2
 
 
 def record(path: Path) -> None:
-    """Record a call with patterns and biases of all kinds, and one of weights alone."""
+    """Record a call with effects, patterns and biases of all kinds, and one of weights alone."""
     chance = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> torch.Tensor:
@@ -33,8 +35,11 @@ def record(path: Path) -> None:
     order = torch.randperm(TOKENS, generator=chance)
     query, key = (draw(1, heads, TOKENS, 8).bfloat16() for heads in (HEADS, 1))
     weights = draw(1, 1, TOKENS, TOKENS).softmax(-1)
+    matrix = AttentionMatrix(query, key, pattern=pattern, bias=bias, positions=order)
+    value, gradient = draw(1, 1, TOKENS, 4), draw(1, HEADS, TOKENS, 4)
+    effects = Effects(matrix.view.source, value, gradient)
     calls = [
-        AttentionMatrix(query, key, pattern=pattern, bias=bias, positions=order),
+        AttentionCall.of(matrix, recorded_effects=effects),
         AttentionMatrix.from_weights(weights, positions=order),
     ]
     words = [f" word{number}" for number in range(TOKENS)]

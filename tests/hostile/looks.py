@@ -49,6 +49,8 @@ def _tile(recording: Recording, call: int, head: Any, level: int) -> Look:
     def look() -> bytes:
         lines = [recording.line(call, head, "received", level, 0).tobytes()]
         lines += [recording.line(call, head, "entropy", level, 0, "max").tobytes()]
+        if recording[call].has_effects:
+            lines += [recording.tile(call, head, level, 0, 0, "effect").tobytes()]
         return b"".join([*lines, recording.tile(call, head, level, 0, 0).tobytes()])
 
     return look

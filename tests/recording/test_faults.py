@@ -50,8 +50,8 @@ def test_another_zarr_group(tmp_path: Path) -> None:
 
 
 def test_a_later_version(copy: Path) -> None:
-    change(copy, lambda data: data["attributes"]["regard"].update(version=2))
-    with pytest.raises(RecordingError, match=r"version 2, .* reads up to 1: upgrade Regard"):
+    change(copy, lambda data: data["attributes"]["regard"].update(version=3))
+    with pytest.raises(RecordingError, match=r"version 3, .* reads up to 2: upgrade Regard"):
         open(copy)
 
 

@@ -124,7 +124,7 @@ def test_a_tile_that_is_not_there(made: Made) -> None:
         made.recording.tile(0, 4, 1, 0, 0)
     with pytest.raises(IndexError, match="2 calls, counted from 0, got number 2"):
         made.recording.tile(2, 0, 1, 0, 0)
-    with pytest.raises(ValueError, match="'mean' or 'max', got 'min'"):
+    with pytest.raises(ValueError, match="'mean', 'max' or 'effect', got 'min'"):
         made.recording.tile(0, 0, 1, 0, 0, "min")
 
 

@@ -57,6 +57,7 @@ class AttentionCall:
         key_text: number of the text of its keys.
         view: its matrix, not computed; None if it was not kept.
         gradient: gradient of its output; None if it was watched without effects.
+        recorded_effects: the source of its effects, if they were recorded.
         projection: its output projection; None if it was watched without values, or not found.
     """
 
@@ -83,6 +84,7 @@ class AttentionCall:
     key_text: int = 0
     view: View | None = field(default=None, repr=False)
     gradient: OutputGradient | None = field(default=None, repr=False)
+    recorded_effects: Effects | None = field(default=None, repr=False)
     projection: OutputProjection | None = field(default=None, repr=False)
 
     @classmethod
@@ -134,6 +136,8 @@ class AttentionCall:
                 call was not understood.
             Overwritten: the model has written over its queries, keys or values since.
         """
+        if self.recorded_effects is not None and self.view is not None:
+            return EffectMatrix.of(replace(self.view, source=self.recorded_effects))
         gradient = self.checked_gradient
         if gradient.total is None:
             raise ValueError(
@@ -147,6 +151,15 @@ class AttentionCall:
             self.view.source, gradient.value, gradient.total, overwritten=gradient.overwritten
         )
         return EffectMatrix.of(replace(self.view, source=source))
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether `effects` are known: a gradient has come, or they were recorded."""
+        if self.recorded_effects is not None:
+            return True
+        if self.view is None or self.gradient is None or self.gradient.problem:
+            return False
+        return self.gradient.total is not None and self.check.passed is not False
 
     @property
     def norms(self) -> NormMatrix:

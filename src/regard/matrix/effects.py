@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.matrix.derived import Derived
 from regard.matrix.groups import ROW_GROUP, grouped
 from regard.matrix.heads import as_rows_of_key_heads, head_runs, key_heads_of, write_products
-from regard.matrix.index import Index, put, read, take
+from regard.matrix.index import Index, LazyTensor, put, read, take
 from regard.matrix.source import (
     OVERWRITTEN,
     Buffers,
@@ -34,19 +34,22 @@ class Effects(Derived):
         gradient: of the target with respect to the output, [batch, heads, queries, value_dim].
         contributions: whether to leave g·o out.
         overwritten: what to say if a tensor was modified in place.
+        known_totals: g·o of each row, [batch, heads, queries], if known.
     """
 
-    value: Float[Tensor, "batch key_heads keys value_dim"]
-    gradient: Float[Tensor, "batch heads queries value_dim"]
+    value: Float[Tensor, "batch key_heads keys value_dim"] | LazyTensor
+    gradient: Float[Tensor, "batch heads queries value_dim"] | LazyTensor
     contributions: bool = False
     overwritten: str = OVERWRITTEN
+    known_totals: LazyTensor | None = None
     _versions: Versions = field(init=False, repr=False)
     _row_totals: Tensor = field(init=False, repr=False)
 
     signed = True
 
     def __post_init__(self) -> None:
-        self._versions = Versions([("value", self.value), ("gradient", self.gradient)])
+        parts = (("value", self.value), ("gradient", self.gradient))
+        self._versions = Versions((name, x) for name, x in parts if isinstance(x, Tensor))
         # The sum of the contributions of a row, which is g·o. NaN where it isn't known yet.
         with torch.inference_mode(False):
             self._row_totals = torch.full(
@@ -79,9 +82,16 @@ class Effects(Derived):
         """Say whether parts of rows can be computed: whether g·o is known too."""
         if not self.weights.has_lse(batch, heads, queries):
             return False
-        return self.contributions or not bool(
-            read(self._row_totals, batch, heads, queries).isnan().any()
-        )
+        if self.contributions or self.known_totals is not None:
+            return True
+        return not bool(read(self._row_totals, batch, heads, queries).isnan().any())
+
+    def totals_of(
+        self, batch: range, heads: range, queries: Index
+    ) -> Float[Tensor, "some_batch some_heads rows"]:
+        """Return g·o of rows; NaN where it is not known yet."""
+        known = self._row_totals if self.known_totals is None else self.known_totals
+        return read(known, batch, heads, queries)
 
     def compute_lse(self, rows: QueryRows, columns: Sequence[KeyColumns], buffers: Buffers) -> None:
         """Compute and keep the log-sum-exp of rows, and g·o."""
@@ -133,7 +143,7 @@ class Effects(Derived):
         parts = found.split([len(some.keys) for some in columns], dim=3)
         if whole and not self.has_lse(rows.batch, rows.heads, rows.queries):
             self._compute_totals(rows, columns, iter(parts), buffers)
-        totals = read(self._row_totals, rows.batch, rows.heads, rows.queries)[..., None]
+        totals = self.totals_of(rows.batch, rows.heads, rows.queries)[..., None]
         group_max: list[Tensor] = []
         sums: list[Tensor] = []
         for some, part in zip(columns, parts, strict=True):

@@ -5,13 +5,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from regard.matrix.groups import How
 from regard.recording.arrays import LINE, ROWS, ArraySpec, StoredArray, stored_dtype
 from regard.recording.errors import RecordingError
 from regard.recording.files import Files
 from regard.recording.pattern_data import arrays_named
-from regard.recording.schema import MOST_BYTES, TILE, CallFacts, TextFacts
+from regard.recording.schema import MOST_BYTES, TILE, CallFacts, EffectFacts, TextFacts
 
 POOLS = ("mean", "max")
+"""What a cell of a map of weights is."""
+
+EFFECT = "effect"
+"""The maps of effects: a cell has the largest by absolute value, with its sign."""
+
+HOW: dict[str, How] = {"mean": "sum", "max": "max", EFFECT: "signed max"}
+"""How the numbers of a cell are joined, by pool; a mean is a sum until it is written."""
+
 MOST_PART = 2**28
 """Maximum numbers in the arrays of a call's pattern and bias."""
 
@@ -33,28 +42,50 @@ def call_specs(facts: CallFacts) -> dict[str, ArraySpec]:
         found["lse"] = ArraySpec.of((heads, queries), lse, (1, LINE))
     else:
         found["weights"] = ArraySpec.of((heads, queries, keys), stored, (1, TILE, TILE))
+    pools = POOLS
+    if facts.effects is not None:
+        pools = (*POOLS, EFFECT)
+        found |= _effect_specs(facts, facts.effects)
     if facts.first_position is None:
         found["positions"] = ArraySpec.of((queries,), "int64")
     return found | {
         name: ArraySpec.of((rows, *spec.shape), "float32", (1, TILE, TILE))
-        for name, spec in map_specs(facts.cells, queries, keys).items()
+        for name, spec in map_specs(facts.cells, queries, keys, pools).items()
     }
 
 
-def map_specs(cells: Iterable[int], queries: int, keys: int) -> dict[str, ArraySpec]:
+def _effect_specs(facts: CallFacts, effects: EffectFacts) -> dict[str, ArraySpec]:
+    """Return the arrays from which effects are computed."""
+    stored, size = stored_dtype(effects.dtype).name, effects.value_dim
+    totals = "float64" if facts.dtype == "float64" else "float32"
+    return {
+        "value": ArraySpec.of((effects.key_heads, facts.keys, size), stored, (1, ROWS, size)),
+        "gradient": ArraySpec.of((facts.heads, facts.queries, size), stored, (1, ROWS, size)),
+        "totals": ArraySpec.of((facts.heads, facts.queries), totals, (1, LINE)),
+    }
+
+
+def pools_of_all(calls: Sequence[CallFacts]) -> tuple[str, ...]:
+    """Return the pools of the mean over all heads: effects if all calls have them."""
+    return (*POOLS, EFFECT) if all(call.effects for call in calls) else POOLS
+
+
+def map_specs(
+    cells: Iterable[int], queries: int, keys: int, pools: Sequence[str]
+) -> dict[str, ArraySpec]:
     """Return the maps of the mean over all heads."""
     return {
         f"{pool}/{cell}": ArraySpec.of(
             (-(-queries // cell), -(-keys // cell)), "float32", (TILE, TILE)
         )
         for cell in cells
-        for pool in POOLS
+        for pool in pools
     }
 
 
 def is_map(name: str) -> bool:
     """Return whether an array is a map."""
-    return name.split("/")[0] in POOLS
+    return name.split("/")[0] in (*POOLS, EFFECT)
 
 
 def stored_arrays(

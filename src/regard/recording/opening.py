@@ -26,6 +26,7 @@ from regard.recording.layout import (
     check_declared,
     map_specs,
     part_specs,
+    pools_of_all,
     stored_arrays,
     text_specs,
 )
@@ -71,6 +72,8 @@ def open(path: str | PathLike[str]) -> Recording:
     calls = [_call(metadata, number, where, facts) for number in range(facts.calls)]
     if sum(call.heads for call in calls) > MOST_HEADS:
         raise RecordingError(f"{where} must have at most {MOST_HEADS:,} heads in total")
+    if any(call.effects for call in calls) != (facts.target is not None):
+        raise RecordingError(f"{where} is damaged: effects need a target, and a target effects")
     try:
         sums = source.read(SUMS, MOST_SUMS)
         files = Files(source, None if sums is None else parsed(sums), fixed=True)
@@ -211,7 +214,9 @@ def _maps_of_all(facts: Facts, calls: list[CallFacts]) -> Any:
     cells = calls[0].cells if len(calls) > 1 and len(sizes) == 1 else []
     if facts.all_cells != cells:
         raise RecordingError(f"all_cells must be {cells}, got {facts.all_cells[:9]}")
-    return map_specs(cells, calls[0].queries, calls[0].keys) if cells else {}
+    if not cells:
+        return {}
+    return map_specs(cells, calls[0].queries, calls[0].keys, pools_of_all(calls))
 
 
 def _attribute(group: object, where: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import zarr
-from jaxtyping import Float
 from torch import Tensor
 
 from regard.calls.call import AttentionCall
@@ -19,22 +18,12 @@ from regard.matrix.tiles import Tile
 from regard.matrix.view import View
 from regard.patterns.cover import Cover
 from regard.recording import arrays
-from regard.recording.layout import call_specs, is_map, map_specs
+from regard.recording.layout import HOW, POOLS, call_specs, map_specs, pools_of_all
 from regard.recording.schema import TILE, CallFacts
 from regard.recording.stored import CallArrays, covers
 
-
-@dataclass
-class _Band:
-    """Unfinished cells of some rows.
-
-    Attributes:
-        sums: the sum of the weights in each cell.
-        peaks: the largest weight in each cell.
-    """
-
-    sums: Float[Tensor, "1 heads rows columns"]
-    peaks: Float[Tensor, "1 heads rows columns"]
+_Cells = dict[str, Tensor]
+"""By pool, cells of some rows, [..., heads, rows, columns]; sums for "mean"."""
 
 
 @dataclass
@@ -44,13 +33,13 @@ class _Levels:
     Attributes:
         outline: the view that is summarised.
         bands: the unfinished bands of the finest map, by number.
-        waiting: for each coarser map, sums and peaks of rows of an incomplete band.
+        waiting: for each coarser map, the rows of an incomplete band.
         written: number of rows of each map that are written.
     """
 
     outline: Any
-    bands: dict[int, _Band]
-    waiting: dict[int, list[tuple[Tensor, Tensor]]]
+    bands: dict[int, _Cells]
+    waiting: dict[int, list[_Cells]]
     written: dict[int, int]
 
 
@@ -64,11 +53,13 @@ class Pyramid:
         call_facts: the call's facts.
         call: the call.
         group: the group of the maps `mean/16`, `max/16`, `mean/32`, ….
+        pools: which maps to write: "mean" and "max" of weights, or "effect".
     """
 
     call_facts: CallFacts
     call: AttentionCall
     group: zarr.Group
+    pools: tuple[str, ...] = POOLS
     _maps: dict[str, Any] = field(default_factory=dict[str, Any], init=False)
 
     facts: ClassVar[tuple[Fact, ...]] = ()
@@ -76,7 +67,7 @@ class Pyramid:
     def start(self, view: View) -> _Levels:
         facts = self.call_facts
         for name, spec in call_specs(facts).items():
-            if is_map(name):
+            if name.split("/")[0] in self.pools:
                 self._maps[name] = arrays.create(self.group, name, spec, sparse=True)
         return _Levels(
             view.outline, {}, {cell: [] for cell in facts.cells}, dict.fromkeys(facts.cells, 0)
@@ -96,8 +87,8 @@ class Pyramid:
             first, last = max(start, number * height), min(stop, (number + 1) * height)
             weights = tile.weights[:, :, first - start : last - start]
             place = (first - number * height, tile.columns, cell, cell)
-            add_to_cells(tile.heads_of(band.sums), weights, *place, "sum")
-            add_to_cells(tile.heads_of(band.peaks), weights, *place, "max")
+            for pool, cells in band.items():
+                add_to_cells(tile.heads_of(cells), weights, *place, HOW[pool])
         return state
 
     def merge(self, first: _Levels, second: _Levels) -> _Levels:
@@ -110,25 +101,28 @@ class Pyramid:
             self._write_waiting(state, cell)
         return Result(state.outline.labels())
 
-    def _new_band(self, view: View, number: int) -> _Band:
+    def _new_band(self, view: View, number: int) -> _Cells:
         facts = self.call_facts
         cell = facts.cells[0]
         rows = min(TILE, -(-facts.queries // cell) - number * TILE)
         sizes = (rows, -(-facts.keys // cell))
-        return _Band(*(zeros(view, *sizes, dtype=view.source.dtype) for _ in range(2)))
+        return {pool: zeros(view, *sizes, dtype=view.source.dtype) for pool in self.pools}
 
     def _finish_band(self, state: _Levels, number: int) -> None:
         band = state.bands.pop(number)
-        self._write(state, self.call_facts.cells[0], band.sums[0].cpu(), band.peaks[0].cpu())
+        cells = {pool: one[0].cpu() for pool, one in band.items()}
+        self._write(state, self.call_facts.cells[0], cells)
 
-    def _write(self, state: _Levels, cell: int, sums: Tensor, peaks: Tensor) -> None:
+    def _write(self, state: _Levels, cell: int, band: _Cells) -> None:
         """Write a band of a map, and add it to the next coarser one."""
         facts, first = self.call_facts, state.written[cell]
-        stop = first + sums.shape[1]
+        stop = first + band[self.pools[0]].shape[1]
         queries = range(first * cell, min(stop * cell, facts.queries))
         forbidden = self._forbidden(queries, cell)
         heights, widths = (_counts(size, cell) for size in (len(queries), facts.keys))
-        for pool, cells in (("mean", sums / heights[:, None] / widths), ("max", peaks)):
+        for pool, cells in band.items():
+            if pool == "mean":
+                cells = cells / heights[:, None] / widths
             if facts.heads > 1:
                 cells = torch.cat([cells, cells.mean(dim=0, keepdim=True)])
             values = arrays.rounded(cells.masked_fill(forbidden, torch.nan).float().numpy())
@@ -136,19 +130,19 @@ class Pyramid:
         state.written[cell] = stop
         if 2 * cell not in facts.cells:
             return
-        pooled = (
-            grouped(grouped(sums, 1, "sum", 2), 2, "sum", 2),
-            grouped(grouped(peaks, 1, "max", 2), 2, "max", 2),
-        )
+        pooled = {
+            pool: grouped(grouped(cells, 1, HOW[pool], 2), 2, HOW[pool], 2)
+            for pool, cells in band.items()
+        }
         state.waiting[2 * cell].append(pooled)
-        if sum(part.shape[1] for part, _ in state.waiting[2 * cell]) >= TILE:
+        if sum(part[self.pools[0]].shape[1] for part in state.waiting[2 * cell]) >= TILE:
             self._write_waiting(state, 2 * cell)
 
     def _write_waiting(self, state: _Levels, cell: int) -> None:
         waiting, state.waiting[cell] = state.waiting[cell], []
         if waiting:
-            sums, peaks = (torch.cat(parts, dim=1) for parts in zip(*waiting, strict=True))
-            self._write(state, cell, sums, peaks)
+            band = {pool: torch.cat([part[pool] for part in waiting], dim=1) for pool in waiting[0]}
+            self._write(state, cell, band)
 
     def _forbidden(self, queries: range, cell: int) -> Tensor:
         """Return the cells without allowed pairs, [rows, columns]."""
@@ -185,7 +179,8 @@ def mean_of_all(calls: list[CallArrays], group: zarr.Group) -> list[int]:
     total = sum(call.facts.heads for call in calls)
     cells = calls[0].facts.cells
     first = calls[0].facts
-    for name, spec in map_specs(cells, first.queries, first.keys).items():
+    pools = pools_of_all([call.facts for call in calls])
+    for name, spec in map_specs(cells, first.queries, first.keys, pools).items():
         array = arrays.create(group, name, spec, sparse=True)
         for top in range(0, spec.shape[0], TILE):
             rows = slice(top, top + TILE)

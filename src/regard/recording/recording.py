@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 from regard.calls.call import AttentionCall
 from regard.recording import all_heads, lookup, tiles
 from regard.recording.arrays import StoredArray
+from regard.recording.layout import EFFECT, HOW
 from regard.recording.schema import Facts, Section
 from regard.recording.stored import CallArrays
 from regard.recording.text import RecordedText
 
 Head = int | Literal["mean"]
-Pooling = Literal["mean", "max"]
+Pooling = Literal["mean", "max", "effect"]
 
 
 class Recording(Sequence[AttentionCall]):
@@ -99,6 +100,11 @@ class Recording(Sequence[AttentionCall]):
         return self.arrays_of(call).facts.measures
 
     @property
+    def target(self) -> str | None:
+        """The name of the number that effects are effects on; None if none are stored."""
+        return self.about.target
+
+    @property
     def has_all(self) -> bool:
         """Whether there are maps of the mean over all heads of all calls."""
         return bool(self._every)
@@ -124,13 +130,14 @@ class Recording(Sequence[AttentionCall]):
             level: 0 to `max_zoom(call)`.
             x: index of the tile along the keys.
             y: index of the tile along the queries.
-            pool: pooling per cell, "mean" or "max".
+            pool: the mean or the largest weight of a cell; or "effect", its largest effect by
+                absolute value, with its sign.
 
         Returns:
             [256, 256], [queries, keys]; NaN where all pairs are masked, or outside of the matrix.
 
         Raises:
-            IndexError: there is no such call, head or tile.
+            IndexError: there is no such call, head or tile, or there are no effects.
             ValueError: `pool` is invalid, or `head` is a number and `call` is "all".
             RecordingError: a chunk is damaged.
         """
@@ -146,6 +153,8 @@ class Recording(Sequence[AttentionCall]):
         """Compute a tile of the mean over all heads, a call at a time; see `tile`."""
         _check_pool(pool)
         self._check_all()
+        if pool == EFFECT and not all(call.facts.effects for call in self.stored):
+            raise IndexError("not all calls have effects")
         tiles.check_place(self.full_zoom, level, x, y)
         cell = 2 ** (self.full_zoom - level)
         if cell in self.about.all_cells and cell > 1:
@@ -250,8 +259,8 @@ class Recording(Sequence[AttentionCall]):
 
 
 def _check_pool(pool: str) -> None:
-    if pool not in ("mean", "max"):
-        raise ValueError(f"pool must be 'mean' or 'max', got {pool!r}")
+    if pool not in HOW:
+        raise ValueError(f"pool must be 'mean', 'max' or 'effect', got {pool!r}")
 
 
 def _check_mean(head: Head) -> None:

@@ -50,6 +50,7 @@ def save(
     model: str = "",
     title: str | None = None,
     sections: Sequence[tuple[int, str]] | None = None,
+    target: str | None = None,
     dtype: str | torch.dtype | None = None,
     overwrite: bool = False,
     progress: bool | None = None,
@@ -60,7 +61,8 @@ def save(
             model(**inputs)
         regard.save(seen, "book.regard", tokens=tokens, text=text)
 
-    Stores queries, keys and log-sum-exps, which give every weight exactly. Maps and summaries take
+    Stores queries, keys and log-sum-exps, which give every weight exactly; and values and gradients
+    if the model was watched with `effects=True`, which give every effect. Maps and summaries take
     about as long as `AttentionMatrix.summarize`. Calls are written one by one into `NAME.partial`,
     which is renamed at the end. If interrupted, call it again: finished calls are kept.
 
@@ -78,6 +80,7 @@ def save(
         model: the name of the model.
         title: the title; by default the name of the folder.
         sections: the first token and the title of each section; by default found by headings.
+        target: the name of the number whose `backward` was called, such as "Berlin over Paris".
         dtype: the dtype of stored queries and keys, such as "float16"; by default their own. The
             recording has the largest error of the weights.
         overwrite: whether to replace an existing recording, which is removed last.
@@ -89,7 +92,7 @@ def save(
     Raises:
         FileExistsError: the path exists, or another process is writing it.
         TypeError: tokens are not a list of strings, or a pattern or bias is not one of Regard's.
-        ValueError: tokens do not fit the calls.
+        ValueError: tokens do not fit the calls, or there is a target and no call has effects.
     """
     path = Path(path)
     if not path.absolute().parent.is_dir():
@@ -108,6 +111,7 @@ def save(
             model=well_formed(model),
             title=well_formed(path.stem if title is None else title),
             sections=None if sections is None else [(i, well_formed(name)) for i, name in sections],
+            target=None if target is None else well_formed(target),
             dtype=dtype,
             progress=progress,
         )
@@ -128,6 +132,7 @@ def _write(
     model: str,
     title: str,
     sections: Sequence[tuple[int, str]] | None,
+    target: str | None,
     dtype: str | torch.dtype | None,
     progress: bool | None,
 ) -> None:
@@ -146,9 +151,20 @@ def _write(
         listed_texts.append((source, source_text, None))
     own_text = len(listed_texts)
     listed_texts.append((tokens, text, offsets))
+<<<<<<< HEAD
     if len(texts) > len(listed_texts):
         listed_texts.append((tokens[-len(texts[1].pieces) :], None, None))
+=======
+    first = next(first_looks(layers, batch))
+    effects = any(layer.call.has_effects for layer in layers)
+    if target is not None and not effects:
+        raise ValueError(
+            f"target must be None if no call has effects, got {target!r}: watch the model with "
+            "effects=True, and call backward() on the target"
+        )
+>>>>>>> e3
     facts = Facts(
+        version=2 if effects else 1,
         complete=False,
         title=title,
         model=model,
@@ -165,6 +181,7 @@ def _write(
         ],
         calls=len(layers),
         first=FirstHead(call=first.layer, head=first.head),
+        target=target or "the target" if effects else None,
         all_cells=[],
         digest="",
     )

@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-VERSION = 1
+VERSION = 2
+"""The latest version of the format: 2 has effects, 1 has none."""
+
 ATTRIBUTE = "regard"
 """The Zarr attribute with the metadata of a group."""
 
@@ -30,7 +32,7 @@ MOST_HEADS = 2**15
 """Maximum heads of all calls."""
 
 MOST_WIDTH = 2**17
-"""Maximum heads × key_dim of a call."""
+"""Maximum heads × key_dim of a call, and heads × value_dim."""
 
 _NAME = "regard recording"
 
@@ -86,6 +88,25 @@ class FirstHead(_Facts):
     head: int = Field(ge=0)
 
 
+_Dtype = Literal["float16", "bfloat16", "float32", "float64"]
+
+
+class EffectFacts(_Facts):
+    """The effects of a call on the target of a recording.
+
+    Attributes:
+        key_heads: number of heads of the values.
+        value_dim: size of a value of one head.
+        dtype: the dtype of values and gradients.
+        error: the largest difference between recorded and watched effects.
+    """
+
+    key_heads: int = Field(ge=1)
+    value_dim: int = Field(ge=1)
+    dtype: _Dtype
+    error: float = Field(ge=0)
+
+
 class CallFacts(_Facts):
     """A call of attention.
 
@@ -113,6 +134,7 @@ class CallFacts(_Facts):
         thumb: rows and columns of the thumbnails.
         measures: a number for each head; None if undefined.
         error: the largest difference between recorded and watched weights.
+        effects: its effects, if stored.
         sha256: of the stored arrays.
     """
 
@@ -127,7 +149,7 @@ class CallFacts(_Facts):
     keys: int = Field(ge=1, le=MOST_TOKENS)
     key_dim: int = Field(ge=0)
     stored: Literal["scores", "weights"]
-    dtype: Literal["float16", "bfloat16", "float32", "float64"]
+    dtype: _Dtype
     scale: float
     first_position: _Position | None
     query_text: int = Field(ge=0)
@@ -139,6 +161,7 @@ class CallFacts(_Facts):
     thumb: tuple[int, int]
     measures: dict[_Name, list[float | None]]
     error: float = Field(ge=0)
+    effects: EffectFacts | None = None
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
     @model_validator(mode="after")
@@ -149,6 +172,11 @@ class CallFacts(_Facts):
             )
         if self.heads * self.key_dim > MOST_WIDTH:
             raise ValueError(f"heads × key_dim must be at most {MOST_WIDTH:,}")
+        if self.effects is not None:
+            if self.heads % self.effects.key_heads:
+                raise ValueError(f"heads of values must divide {self.heads}")
+            if self.heads * self.effects.value_dim > MOST_WIDTH:
+                raise ValueError(f"heads × value_dim must be at most {MOST_WIDTH:,}")
         if self.cells != cells_of(self.max_zoom):
             raise ValueError(f"cells must be {cells_of(self.max_zoom)}, got {self.cells[:9]}")
         if self.thumb != thumb_of(self.queries, self.keys):
@@ -186,13 +214,14 @@ class Facts(_Facts):
         sections: titled sections of the texts.
         calls: number of calls.
         first: the head to show first; may be None.
+        target: the name of the number that effects are effects on; None without effects.
         all_cells: tokens per cell of each stored map of the mean over all heads; empty if calls
             differ in size.
         digest: the content address.
     """
 
     format: Literal["regard recording"] = _NAME
-    version: Literal[1] = VERSION
+    version: Literal[1, 2] = 1
     complete: bool
     title: _Name
     model: _Name
@@ -204,6 +233,7 @@ class Facts(_Facts):
     sections: list[Section]
     calls: int = Field(ge=0, le=MOST_CALLS)
     first: FirstHead | None = None
+    target: _Name | None = None
     all_cells: list[int]
     digest: str = Field(pattern="^[0-9a-f]{16}$|^$")
 

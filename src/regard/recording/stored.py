@@ -10,6 +10,7 @@ from jaxtyping import Int8
 from torch import Tensor
 
 from regard.calls.call import AttentionCall, layer_in
+from regard.matrix.effects import Effects
 from regard.matrix.index import Index, as_tensor
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
@@ -130,6 +131,7 @@ class CallArrays:
             query_text=facts.query_text,
             key_text=facts.key_text,
             view=View.whole(source),
+            recorded_effects=self.effects(source) if facts.effects else None,
         )
 
     def source(self, *, with_lse: bool = True) -> Scores | Weights:
@@ -157,6 +159,23 @@ class CallArrays:
             None if facts.sinks is None else torch.tensor(facts.sinks, dtype=torch.float64),
             positions,
             self._tensor("lse", lse_dtype) if with_lse else None,
+        )
+
+    def effects(self, weights: Scores | Weights, *, with_totals: bool = True) -> Effects:
+        """Return the source of its effects.
+
+        Args:
+            weights: the source of its matrix.
+            with_totals: whether to read g·o of each query instead of computing it.
+        """
+        facts = self.facts
+        assert facts.effects is not None
+        totals = "float64" if facts.dtype == "float64" else "float32"
+        return Effects(
+            weights,
+            self._tensor("value", facts.effects.dtype),
+            self._tensor("gradient", facts.effects.dtype),
+            known_totals=self._tensor("totals", totals) if with_totals else None,
         )
 
     def _positions(self) -> int | Tensor:

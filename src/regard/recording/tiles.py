@@ -16,6 +16,7 @@ from regard.patterns.cover import Cover
 from regard.recording import arrays
 from regard.recording.arrays import StoredArray
 from regard.recording.errors import RecordingError
+from regard.recording.layout import EFFECT, HOW
 from regard.recording.schema import TILE
 from regard.recording.stored import CallArrays, covers
 
@@ -25,6 +26,8 @@ Head = int | Literal["mean"]
 
 def tile(call: CallArrays, head: Head, level: int, x: int, y: int, pool: str) -> Tile:
     """Return a tile; see `Recording.tile`."""
+    if pool == EFFECT and call.facts.effects is None:
+        raise IndexError(f"{call.call} has no effects")
     check_place(call.facts.max_zoom, level, x, y)
     heads = heads_of(call, head)
     cell = 2 ** (call.facts.max_zoom - level)
@@ -71,8 +74,8 @@ def _computed(call: CallArrays, heads: range, cell: int, x: int, y: int, pool: s
     found = np.full((TILE, TILE), np.nan, dtype=np.float32)
     if not queries or not keys:
         return found
-    how = "max" if pool == "max" else "sum"
-    view = part_of(call, heads, queries, keys)
+    how = HOW[pool]
+    view = part_of(call, heads, queries, keys, pool)
     sizes = (-(-len(queries) // cell), -(-len(keys) // cell))
     cells = torch.zeros(1, len(heads), *sizes, dtype=view.source.dtype)
     with torch.no_grad():
@@ -120,9 +123,11 @@ def thumbs(call: CallArrays) -> Tile:
     return call.array("thumbs").read()
 
 
-def part_of(call: CallArrays, heads: range, queries: range, keys: range) -> View:
-    """Return the view of a rectangle of some heads."""
-    view = call.call.matrix.view
+def part_of(
+    call: CallArrays, heads: range, queries: range, keys: range, pool: str = "mean"
+) -> View:
+    """Return the view of a rectangle of some heads: their weights, or effects."""
+    view = (call.call.effects if pool == EFFECT else call.call.matrix).view
     return replace(view, heads=heads, queries=queries, keys=keys)
 
 

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.calls.call import AttentionCall
-from regard.calls.choose import one_sequence
+from regard.calls.choose import one_sequence, sequence_of
 from regard.calls.measures import measure_and
-from regard.matrix import AttentionMatrix, Entropy, Pool, Received
-from regard.matrix.index import as_tensor, read, take
+from regard.matrix import AttentionMatrix, EffectMatrix, Entropy, Pool, Received
+from regard.matrix.effects import Effects
+from regard.matrix.index import LazyTensor, as_tensor, read, take
+from regard.matrix.lazy_matrix import LazyMatrix
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
 from regard.matrix.weights import Weights
@@ -23,10 +25,17 @@ from regard.recording.arrays import ArraySpec
 from regard.recording.bias_data import bias_as_data
 from regard.recording.errors import RecordingError
 from regard.recording.files import Files
-from regard.recording.layout import MOST_PART, call_specs, stored_arrays
+from regard.recording.layout import EFFECT, MOST_PART, call_specs, stored_arrays
 from regard.recording.pattern_data import arrays_named, pattern_as_data
 from regard.recording.pyramid import Pyramid
-from regard.recording.schema import ATTRIBUTE, THUMB, CallFacts, cells_of, max_zoom, thumb_of
+from regard.recording.schema import (
+    ATTRIBUTE,
+    THUMB,
+    CallFacts,
+    cells_of,
+    max_zoom,
+    thumb_of,
+)
 from regard.recording.stored import CallArrays, covers
 
 _COMPARED = 16
@@ -67,7 +76,13 @@ def write_call(
     for part, values in stored.arrays:
         arrays.write(group, part, values, specs[part])
     facts = _summarize(CallArrays(facts, kept), group)
-    error = _error(CallArrays(facts, kept).call.matrix[0], matrix)
+    recorded = CallArrays(facts, kept)
+    if facts.effects is not None:
+        measures = {**facts.measures, "effect": _summarize_effects(recorded, group)}
+        error = _error(recorded.call.effects[0], sequence_of(call.effects, batch))
+        effects = facts.effects.model_copy(update={"error": error})
+        facts = facts.model_copy(update={"effects": effects, "measures": measures})
+    error = _error(recorded.call.matrix[0], matrix)
     facts = facts.model_copy(update={"error": error})
     group.attrs[ATTRIBUTE] = facts.model_dump(mode="json")
     return CallArrays(facts, kept)
@@ -131,6 +146,12 @@ def _stored(call: AttentionCall, view: View, dtype: torch.dtype | None) -> _Stor
             "bias": None,
             "sinks": None,
         }
+    data["effects"] = None
+    if call.has_effects:
+        value, gradient = _values_and_gradients(call, view)
+        found += [("value", arrays.as_numpy(value)), ("gradient", arrays.as_numpy(gradient))]
+        sizes = {"key_heads": len(value), "value_dim": value.shape[-1]}
+        data["effects"] = {**sizes, "dtype": _name(value.dtype), "error": 0.0}
     positions = source.positions(range(source.shape[2]))
     consecutive = bool((positions.diff() == 1).all())
     if not consecutive:
@@ -161,15 +182,31 @@ def _queries_and_keys(
     call: AttentionCall, view: View, source: Scores, dtype: torch.dtype | None
 ) -> tuple[Tensor, Tensor]:
     query = read(source.query, view.batch, view.heads, view.queries)[0]
-    key = read(source.key, view.batch, range(source.key.shape[1]), view.keys)[0]
-    if len(view.heads) != source.shape[1]:
-        if source.biased:
-            raise ValueError(f"{call.module}: a call with a bias must have all its heads")
-        # Some heads only: repeat their keys.
-        key = key[as_tensor(view.heads).to(key.device) // source.group]
+    if len(view.heads) != source.shape[1] and source.biased:
+        raise ValueError(f"{call.module}: a call with a bias must have all its heads")
+    key = _of_key_heads(source.key, view)
     if dtype is not None:
         query, key = query.to(dtype), key.to(dtype)
     return query, key
+
+
+def _values_and_gradients(call: AttentionCall, view: View) -> tuple[Tensor, Tensor]:
+    """Return values and gradients in their own dtype, as gradients may be too small for float16."""
+    source = call.effects.view.source
+    assert isinstance(source, Effects)
+    gradient = read(source.gradient, view.batch, view.heads, view.queries)[0]
+    value = _of_key_heads(source.value, view)
+    dtype = torch.promote_types(value.dtype, gradient.dtype)
+    return value.to(dtype), gradient.to(dtype)
+
+
+def _of_key_heads(tensor: Tensor | LazyTensor, view: View) -> Tensor:
+    """Return the keys or values of a view, repeated for each head if it has only some."""
+    key_heads, heads = tensor.shape[1], view.source.shape[1]
+    found = read(tensor, view.batch, range(key_heads), view.keys)[0]
+    if len(view.heads) == heads:
+        return found
+    return found[as_tensor(view.heads).to(found.device) // (heads // key_heads)]
 
 
 def _facts(call: AttentionCall, view: View, stored: _Stored) -> CallFacts:
@@ -225,8 +262,20 @@ def _summarize(call: CallArrays, group: zarr.Group) -> CallFacts:
     return facts.model_copy(update={"measures": told})
 
 
-def _error(recorded: AttentionMatrix, seen: AttentionMatrix) -> float:
-    """Return the largest error of recorded weights, in some rows of each head."""
+def _summarize_effects(call: CallArrays, group: zarr.Group) -> list[float]:
+    """Compute and write the maps and sums of effects in one pass, and return those of heads."""
+    facts = call.facts
+    source = call.effects(call.source(), with_totals=False)
+    live = AttentionCall.of(AttentionMatrix.of(View.whole(source.weights)), kind=facts.looks)
+    maps = Pyramid(facts, live, group, (EFFECT,))
+    EffectMatrix.of(View.whole(source)).summarize(maps, progress=False)
+    totals = source.totals_of(range(1), range(facts.heads), range(facts.queries))[0]
+    arrays.write(group, "totals", arrays.as_numpy(totals), call.array("totals").spec)
+    return totals.double().sum(dim=1).tolist()
+
+
+def _error(recorded: LazyMatrix, seen: LazyMatrix) -> float:
+    """Return the largest error of recorded weights or effects, in some rows of each head."""
     queries = recorded.shape[1]
     rows = torch.linspace(0, queries - 1, min(_COMPARED, queries)).long().unique().tolist()
     found, live = (matrix.rows(rows).float().cpu() for matrix in (recorded, seen))
