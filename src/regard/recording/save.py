@@ -151,18 +151,14 @@ def _write(
         listed_texts.append((source, source_text, None))
     own_text = len(listed_texts)
     listed_texts.append((tokens, text, offsets))
-<<<<<<< HEAD
     if len(texts) > len(listed_texts):
         listed_texts.append((tokens[-len(texts[1].pieces) :], None, None))
-=======
-    first = next(first_looks(layers, batch))
     effects = any(layer.call.has_effects for layer in layers)
     if target is not None and not effects:
         raise ValueError(
             f"target must be None if no call has effects, got {target!r}: watch the model with "
             "effects=True, and call backward() on the target"
         )
->>>>>>> e3
     facts = Facts(
         version=2 if effects else 1,
         complete=False,
