@@ -190,7 +190,7 @@ def test_the_last_rows_of_a_text(tmp_path: Path) -> None:
     assert [(one.text, one.token) for one in recording.about.sections] == [(0, 9)]
     # Rows elsewhere in a text are refused: nothing tells which they are.
     matrix = AttentionMatrix(query, key, pattern=causal(), positions=torch.arange(13))
-    with pytest.raises(ValueError, match="text has 20 tokens, but .* has 13 queries"):
+    with pytest.raises(ValueError, match=r"text has 20 tokens, but .* has 13 queries"):
         save(matrix, tmp_path / "other.regard", tokens=tokens)
 
 
