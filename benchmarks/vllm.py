@@ -4,7 +4,8 @@
 
 Prompts of 128 to 252 tokens, 32 generated tokens each, prefix caching off. `throughput`: of the
 engine with nobody watching, with one request in 32 watched, and with all; checks included.
-`memory`: what all requests take when they are kept, and beside that what is needed on the way.
+`memory`: by how much the peak memory grows when all requests are watched, each in a process of its
+own, with queries and keys kept, and with entropies only.
 
 vLLM has an environment of its own, which `ENVIRONMENT=… .ci/vllm` makes and keeps: run this there.
 """
@@ -14,10 +15,11 @@ from importlib.util import find_spec
 from typing import Any
 
 import regard
-from benchmarks._measure import Figure, interleaved, peak_bytes, run_parts, versions
+from benchmarks._measure import Figure, in_child, interleaved, peak_bytes, run_parts, versions
 from materials import smollm2
+from regard.matrix import Entropy
 
-REQUESTS, GENERATED = 32, 32
+REQUESTS, GENERATED, HEAD_DIM = 32, 32, 64
 
 
 def started() -> Any:
@@ -92,21 +94,26 @@ def throughput() -> list[Figure]:
 def memory() -> list[Figure]:
     if _missing():
         return _missing()
+    code = "from benchmarks.vllm import measure_memory; measure_memory({})"
+    kept, tensors = in_child(code.format("False"))
+    _, summaries = in_child(code.format("True"))
+    return [
+        Figure("queries and keys of all requests", kept / 1e6, "MB"),
+        Figure("memory while watching, over queries and keys", tensors / kept, "×"),
+        Figure("the same, entropies kept only", summaries / kept, "×"),
+    ]
+
+
+def measure_memory(summarized: bool) -> None:
+    """Print the bytes of all queries and keys, and by how much the peak memory grows."""
     llm = started()
     generate(llm)
     before = peak_bytes()
-    with regard.watch(llm) as seen:
+    with regard.watch(llm, keep=[Entropy()] if summarized else "tensors") as seen:
         generate(llm)
-    kept = sum(
-        tensor.numel() * tensor.element_size()
-        for request in seen.requests.values()
-        for call in request
-        for tensor in (call.query, call.key)
-    )
-    return [
-        Figure("queries and keys of all requests", kept / 1e6, "MB"),
-        Figure("memory while watching, over what is kept", (peak_bytes() - before) / kept, "×"),
-    ]
+    grown = peak_bytes() - before
+    sizes = [(c.heads + c.key_heads) * c.keys for one in seen.requests.values() for c in one]
+    print(sum(sizes) * HEAD_DIM * 4, grown)
 
 
 def _missing() -> list[Figure]:

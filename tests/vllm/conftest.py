@@ -22,7 +22,21 @@ def _in_this_process() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def smollm2() -> Any:
     """Return an engine with SmolLM2 that computes 96 tokens a step, and so prompts in chunks."""
-    return engine(materials.smollm2(), max_num_batched_tokens=96, max_num_seqs=16)
+    return engine(
+        materials.smollm2(),
+        max_num_batched_tokens=96,
+        max_num_seqs=16,
+        worker_extension_cls="regard.recording.vllm_worker.RecordingWorker",
+    )
+
+
+@pytest.fixture(scope="session")
+def eager() -> Any:
+    """Return SmolLM2 as transformers computes it."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(materials.smollm2(), attn_implementation="eager")
+    return model.eval()
 
 
 @pytest.fixture(autouse=True)

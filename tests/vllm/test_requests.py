@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-import materials
 import regard
 from tests.vllm.engines import TOLERANCE, fed, generate, generated, largest_difference, watched
 
@@ -26,15 +25,6 @@ def prompts() -> list[list[int]]:
         (shared[number % 2] if number % 4 < 3 else []) + _tokens(3 + 2 * number, 100 + number)
         for number in range(32)
     ]
-
-
-@pytest.fixture(scope="module")
-def eager() -> Any:
-    """Return SmolLM2 as transformers computes it."""
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(materials.smollm2(), attn_implementation="eager")
-    return model.eval()
 
 
 def test_every_weight_of_every_request_is_that_of_transformers(

@@ -1,4 +1,4 @@
-"""Reading keys and values from the cache of a layer, whatever order its backend packs them in."""
+"""Read keys and values from the cache of a layer, in whatever order its backend packs them."""
 
 import math
 from typing import Any
@@ -14,16 +14,16 @@ _BASE = 128
 class CacheReader:
     """Reads keys and values of a layer from the blocks of its cache.
 
-    Backends pack a block in orders of their own. So the backend is asked to write numbers that name
-    themselves into a scratch cache of two blocks, and where it has put each is where the key or
-    value of that token, head and channel stands in every block.
+    Each backend packs a block in its own order. To find the order, the backend writes distinct
+    numbers to a scratch cache of two blocks, and the reader looks where each one is: every block
+    has the key or value of that token, head and channel there.
 
     Args:
         layer: an attention layer of vLLM.
         block_size: number of tokens in a block.
 
     Raises:
-        ValueError: the backend does not keep every number once, in the block that it belongs to.
+        ValueError: the backend does not write every number once, into its block.
     """
 
     def __init__(self, layer: Any, block_size: int) -> None:
@@ -31,7 +31,7 @@ class CacheReader:
         shape = (block_size, layer.num_kv_heads, layer.head_size)
         numbers = torch.arange(1, 2 * math.prod(shape) + 1, device=layer.kv_cache.device)
         found = _written(layer, numbers.view(2, *shape))
-        # Where each number stands; 0 is what was not written.
+        # The place of each number; 0 was not written.
         places = torch.full((len(numbers) + 1,), -1, device=found.device)
         places[found] = torch.arange(len(found), device=found.device)
         if int((found > 0).sum()) != len(numbers) or bool((places[1:] < 0).any()):
@@ -52,7 +52,7 @@ class CacheReader:
 
         Args:
             cache: the cache of the layer.
-            blocks: its blocks that the request has, in order.
+            blocks: the blocks of the request, in order.
             start: first token.
             stop: the token after the last.
         """
@@ -66,10 +66,10 @@ class CacheReader:
 def _written(
     layer: Any, numbers: Int[Tensor, "2 block key_heads key_dim"]
 ) -> Int[Tensor, "block_elements"]:
-    """Return where a backend writes numbers, given as keys and as values, in a block."""
+    """Return the numbers of a block after a backend wrote them there, as keys and as values."""
     cache: Tensor = layer.kv_cache
     if cache[0].numel() != numbers.numel():
-        # The first axis is not that of blocks: the backend might write outside of the scratch.
+        # The first axis is not that of blocks: the backend might write past the scratch cache.
         return torch.zeros(1, dtype=torch.int64, device=cache.device)
     block_size = numbers.shape[1]
     slots = torch.arange(block_size, 2 * block_size, device=cache.device)

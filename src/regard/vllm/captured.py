@@ -1,4 +1,4 @@
-"""What a layer computed for one request, step by step, joined to one call."""
+"""The steps of one request in one layer, joined to one call."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,12 +14,12 @@ from regard.matrix.view import View
 from regard.vllm.layer import WatchedLayer
 
 _CHUNK = 1 << 24
-"""How many weights are computed together for a check."""
+"""Number of weights computed at a time for a check."""
 
 
 @dataclass(frozen=True)
 class Keeping:
-    """What is kept of a request.
+    """Options for the kept tensors of a request.
 
     Attributes:
         check: whether to compare rows with the output of the engine.
@@ -38,7 +38,7 @@ class Captured:
 
     Attributes:
         layer: the layer.
-        keeping: what is kept.
+        keeping: options for the kept tensors.
         first_query: position of the first query: after the prompt's cached prefix, if it has one.
         num_tokens: number of tokens whose keys are known.
     """
@@ -61,7 +61,7 @@ class Captured:
         output: Float[Tensor, "tokens heads key_dim"],
         compared: list[int],
     ) -> None:
-        """Take down a step that follows the last one.
+        """Add the step that follows the last one.
 
         Args:
             query: queries of the step.
@@ -70,7 +70,7 @@ class Captured:
             output: output of the engine.
             compared: positions of the rows to compare with the output.
         """
-        # One copy: the engine writes over its own tensors in the next step.
+        # One copy: the engine overwrites its tensors in the next step.
         parts = [key, value, query, output] if self.keeping.check else [key, value, query]
         rows = torch.cat(parts, dim=1)
         self._rows.append(rows if self.keeping.offload is None else rows.to(self.keeping.offload))
@@ -78,19 +78,19 @@ class Captured:
         self.num_tokens += len(query)
 
     def first_missing(self, position: int) -> int:
-        """Return the first token whose key must be read from the cache to go on from a position."""
+        """Return the first token whose key is to be read from the cache, to continue there."""
         reach = self.layer.reach
         return 0 if reach is None else max(0, position - reach)
 
     def restart(self, pairs: Float[Tensor, "tokens two_key_heads key_dim"], position: int) -> None:
-        """Go on from a position that does not follow the last step.
+        """Continue at a position that does not follow the last step.
 
-        A prefix was found in the cache, or the engine has preempted the request and computes some
-        of its tokens again. The keys before may be those of another request's run by now, so they
-        are taken from the cache.
+        The engine has found a prefix in its cache, or has preempted the request and computes some
+        of its tokens again. Earlier keys may come from another request by now, so they are read
+        from the cache.
 
         Args:
-            pairs: keys and values before the position, as many as matter, from the cache.
+            pairs: the keys and values before the position that can be attended to.
             position: position of the next token.
         """
         if self.keeping.offload is not None:
@@ -123,7 +123,7 @@ class Captured:
         rows = _by_heads(torch.cat([part[:, 2 * key_heads :] for part in self._rows]))
         query, output = rows[:, :heads], rows[:, heads:]
         source = Scores(
-            # Copies: a part of a tensor would keep all of it.
+            # Copies: a view would keep the whole tensor.
             query.clone(),
             key.clone(),
             layer.pattern,
@@ -148,7 +148,7 @@ class Captured:
         )
 
     def failed(self, index: int, problem: str) -> AttentionCall:
-        """Return the call without a matrix, with a problem."""
+        """Return a call that has a problem instead of a matrix."""
         return self._call(index, problem=problem)
 
     def _call(self, index: int, **more: Any) -> AttentionCall:

@@ -1,7 +1,10 @@
-"""An engine of vLLM: its model runner, and the settings under which it can be watched."""
+"""A vLLM engine: its model runner, and the settings that can't be watched."""
 
 import re
+from importlib import import_module
 from typing import Any, Protocol, TypeGuard, runtime_checkable
+
+from torch import distributed
 
 
 @runtime_checkable
@@ -12,7 +15,7 @@ class Engine(Protocol):
 
 
 def is_engine(model: object) -> TypeGuard[Engine]:
-    """Say whether something is a `vllm.LLM`, without importing vLLM."""
+    """Return whether a model is a `vllm.LLM`, without importing vLLM."""
     return any(
         kind.__name__ == "LLM" and kind.__module__.partition(".")[0] == "vllm"
         for kind in type(model).__mro__
@@ -36,18 +39,24 @@ def runner_of(llm: Engine) -> Any:
     return worker.model_runner
 
 
-def check_runner(runner: Any) -> None:
-    """Raise ValueError if a model runner works in a way that can't be watched."""
+def check_runner(runner: Any, *, tensor_parallel: bool = False) -> None:
+    """Raise ValueError if a model runner works in a way that can't be watched.
+
+    Args:
+        runner: the model runner, an object of vLLM.
+        tensor_parallel: whether several workers may share the heads.
+    """
     config = runner.vllm_config
     parallel, model = config.parallel_config, config.model_config
+    most_workers = parallel.tensor_parallel_size if tensor_parallel else 1
     obstacles = {
         "it compiles the model and may replay it as a CUDA graph, unseen: make it with "
         "enforce_eager=True": not model.enforce_eager,
         "its model runner is version 2: set VLLM_USE_V2_MODEL_RUNNER=0 in the environment": (
             getattr(config, "use_v2_model_runner", False)
         ),
-        f"it has {parallel.world_size_across_dp} workers, and only one can be watched": (
-            parallel.world_size_across_dp > 1
+        f"it has {parallel.world_size_across_dp} workers, and only {most_workers} can be watched": (
+            parallel.world_size_across_dp > most_workers
         ),
         "it splits batches (enable_dbo)": getattr(parallel, "enable_dbo", False),
         "it decodes speculatively, so that tokens which it rejects are computed too": (
@@ -65,10 +74,17 @@ def check_runner(runner: Any) -> None:
             raise ValueError(f"llm can't be watched: {obstacle}")
 
 
-def request_name(llm: Engine, request: str) -> str:
-    """Return the id that `llm.generate` gives a request, from the engine's own id of it.
+def tensor_parallel_group(runner: Any) -> "distributed.ProcessGroup | None":
+    """Return the processes that share the heads of a model; None if there is one."""
+    if runner.vllm_config.parallel_config.tensor_parallel_size == 1:
+        return None
+    return import_module("vllm.distributed").get_tp_group().cpu_group
 
-    Of several samples of one prompt, each has its number in front: "0_7", "1_7".
+
+def request_name(llm: Engine, request: str) -> str:
+    """Return the id of a request in `llm.generate`, from its id in the engine.
+
+    Several samples of one prompt have their numbers in front: "0_7", "1_7".
     """
     state = llm.llm_engine.output_processor.request_states.get(request)
     if state is None:
@@ -79,7 +95,7 @@ def request_name(llm: Engine, request: str) -> str:
 
 
 def plain_name(request: str) -> str:
-    """Return an engine's id of a request without the random ending that the engine gives it.
+    """Return the id of a request without the random ending that the engine adds.
 
     >>> plain_name("7-9f03c1aa")
     '7'

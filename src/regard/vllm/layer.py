@@ -1,4 +1,4 @@
-"""What a layer of vLLM computes: its scale, pattern, bias and sinks."""
+"""The attention of a vLLM layer: its scale, pattern, bias and sinks."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,16 +15,16 @@ from regard.positions.joined import joined
 
 @dataclass(frozen=True)
 class WatchedLayer:
-    """An attention layer of vLLM that is understood.
+    """A supported attention layer of vLLM.
 
     Attributes:
         name: path of its module.
         module: the layer, an object of vLLM.
         kernel: name of its attention backend.
         pattern: which keys each query may attend to.
-        bias: what order and softcap do to a score.
+        bias: the score bias: ALiBi, softcap or both.
         scale: the factor on the scores.
-        sinks: a score for each head that takes its share of every row, [heads].
+        sinks: the sink score of each head, [heads].
     """
 
     name: str
@@ -37,18 +37,18 @@ class WatchedLayer:
 
     @property
     def reach(self) -> int | None:
-        """How many earlier keys a query may attend to; None if all."""
+        """Number of earlier keys that a query may attend to; None if all."""
         window_size: int | None = self.module.sliding_window
         return None if window_size is None else window_size - 1
 
 
 def has_attention(module: nn.Module) -> bool:
-    """Say whether a module is a layer of vLLM with a cache or a state."""
+    """Return whether a module is a vLLM layer with a cache or a state."""
     return hasattr(module, "kv_cache")
 
 
 def watched_layer(name: str, module: Any) -> WatchedLayer:
-    """Say what a layer computes.
+    """Return a layer with its scale, pattern, bias and sinks.
 
     Raises:
         ValueError: it is not understood.
@@ -76,7 +76,7 @@ def watched_layer(name: str, module: Any) -> WatchedLayer:
 
 
 def _obstacle(layer: Any) -> str:
-    """Say why a layer is not understood; "" if it is."""
+    """Return why a layer is not understood; "" if it is."""
     kind = type(layer)
     if kind.__name__ != "Attention" or kind.__module__.partition(".")[0] != "vllm":
         return f"is {kind.__name__}, no plain attention"

@@ -1,8 +1,8 @@
-"""Watching an engine: what its layers are given and return, request by request."""
+"""Capture the inputs and outputs of the layers of an engine, request by request."""
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -21,17 +21,37 @@ from regard.vllm.layer import WatchedLayer, has_attention, watched_layer
 
 @dataclass(eq=False)
 class _Request:
-    """A request that is watched.
+    """A watched request.
 
     Attributes:
-        name: the name that users know.
-        layers: what each layer computed for it.
-        problem: why it can't be relied on, if so.
+        name: its id outside of the engine.
+        layers: its steps in each layer.
+        tokens: the tokens that were fed to the model.
+        problem: why its calls are unusable, if so.
     """
 
     name: str
     layers: list[Captured]
+    tokens: list[int] = field(default_factory=list[int])
     problem: str = ""
+
+
+class EndedRequest(NamedTuple):
+    """A request that is no longer watched.
+
+    Attributes:
+        identifier: the engine's own id, which is unique.
+        name: its id outside of the engine.
+        finished: whether the engine has ended it.
+        tokens: the tokens that were fed to the model: all but the last one.
+        calls: a call for each layer.
+    """
+
+    identifier: str
+    name: str
+    finished: bool
+    tokens: list[int]
+    calls: list[AttentionCall]
 
 
 class _Rows(NamedTuple):
@@ -61,7 +81,7 @@ class _Batch:
     Attributes:
         starts: first row of each request, and the number of rows.
         lengths: number of tokens of each request, those of this step included.
-        watched: rows of the requests that are watched.
+        watched: rows of the watched requests.
     """
 
     starts: list[int]
@@ -71,7 +91,7 @@ class _Batch:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a layer's calls are seen: its wrapped `forward`, and the reader of its cache."""
+    """A watched layer, the reader of its cache, and its number."""
 
     layer: WatchedLayer
     reader: CacheReader
@@ -80,15 +100,15 @@ class _Place:
 
 @dataclass(frozen=True)
 class WhatToWatch:
-    """What to watch of an engine, and what becomes of it.
+    """Options of a watcher.
 
     Attributes:
-        module: says of a layer's path and of the layer whether it is watched.
-        name: returns the name of a request from the engine's own id.
-        request: says of a request's name whether it is watched.
-        keeping: what is kept.
-        reductions: what to compute of each call; then no tensors are kept.
-        finished: takes the calls of a request when it has ended.
+        module: returns whether to watch a layer, from its path and itself.
+        name: returns the name of a request, from its id in the engine.
+        request: returns whether to watch a request, from its name.
+        keeping: options for kept tensors.
+        reductions: the reductions of each call; if any, no tensors are kept.
+        ended: called with each request that has ended.
     """
 
     module: Callable[[str, nn.Module], bool]
@@ -96,15 +116,15 @@ class WhatToWatch:
     request: Callable[[str], bool]
     keeping: Keeping
     reductions: Sequence[AnyReduction] | None
-    finished: Callable[[str, list[AttentionCall]], None]
+    ended: Callable[[EndedRequest], None]
 
 
 class EngineWatcher:
-    """Watches the requests of an engine for as long as it is entered.
+    """Watches the requests of an engine, as a context manager.
 
     Args:
         runner: the model runner of the engine, an object of vLLM.
-        what: what to watch.
+        what: its options.
 
     Raises:
         ValueError: a layer is not understood.
@@ -112,6 +132,7 @@ class EngineWatcher:
 
     def __init__(self, runner: Any, what: WhatToWatch) -> None:
         self._runner, self._what = runner, what
+        self._input_ids = runner.input_ids
         sizes = _block_sizes(runner)
         chosen = [
             watched_layer(name, module)
@@ -130,12 +151,12 @@ class EngineWatcher:
 
     @property
     def num_layers(self) -> int:
-        """Number of layers that are watched."""
+        """Number of watched layers."""
         return len(self._places)
 
     def __enter__(self) -> Self:
         with ExitStack() as entering:
-            entering.callback(self._finish_all)
+            entering.callback(self._end_all)
             entering.enter_context(_replaced(self._runner, "execute_model", self._wrapped_step))
             for place in self._places:
                 wrap = partial(self._wrapped_layer, place)
@@ -155,8 +176,9 @@ class EngineWatcher:
 
     def _wrapped_step(self, execute_model: Callable[..., Any]) -> Callable[..., Any]:
         def execute(scheduler_output: Any, *arguments: Any, **more: Any) -> Any:
-            for request in scheduler_output.finished_req_ids:
-                self._finish(request)
+            # A set, and all workers need one order.
+            for request in sorted(scheduler_output.finished_req_ids):
+                self._end(request, finished=True)
             self._scheduled, self._batch = scheduler_output.num_scheduled_tokens, None
             try:
                 return execute_model(scheduler_output, *arguments, **more)
@@ -180,7 +202,7 @@ class EngineWatcher:
             result = forward(
                 layer, query, key, value, kv_cache, attn_metadata, output, *arguments, **more
             )
-            # There is no metadata when the engine warms up.
+            # The engine warms up without metadata.
             if self._scheduled is not None and attn_metadata is not None:
                 with torch.inference_mode(False):
                     self._see(
@@ -196,7 +218,7 @@ class EngineWatcher:
     def _see(
         self, place: _Place, tensors: tuple[Tensor, ...], cache: Tensor, metadata: Any
     ) -> None:
-        """Take down what a layer computed in a step."""
+        """Capture a step of a layer."""
         if self._batch is None:
             self._batch = self._read_batch()
         watched = self._batch.watched
@@ -207,7 +229,7 @@ class EngineWatcher:
             for rows in watched:
                 self._see_request(place, rows, tensors, cache, metadata)
         except Exception as error:  # noqa: BLE001
-            # Whatever it is: an engine must not fail because somebody looks at it.
+            # Any error: watching must not break an engine.
             for rows in watched:
                 rows.request.problem = rows.request.problem or _reason(error)
 
@@ -231,7 +253,7 @@ class EngineWatcher:
         captured.add(query, key, value, output, rows.compared)
 
     def _read_batch(self) -> _Batch:
-        """Return which rows of the batch are whose."""
+        """Return the rows of each request in the batch."""
         batch, scheduled = self._runner.input_batch, self._scheduled
         assert scheduled is not None
         computed = batch.num_computed_tokens_cpu[: batch.num_reqs].tolist()
@@ -243,12 +265,15 @@ class EngineWatcher:
             lengths.append(position + stop - start)
             request = self._request(identifier)
             if request is not None:
+                if len(request.tokens) != position:
+                    request.tokens = batch.token_ids_cpu[place, :position].tolist()
+                request.tokens += self._input_ids.gpu[start:stop].tolist()
                 chosen = as_tensor(sampled_rows(stop - start, position)) + position
                 watched.append(_Rows(request, place, start, stop, position, chosen.tolist()))
         return _Batch(starts, lengths, watched)
 
     def _request(self, identifier: str) -> _Request | None:
-        """Return a request, None if it isn't watched."""
+        """Return a request; None if it isn't watched."""
         if identifier not in self._requests:
             name = self._what.name(identifier)
             layers = [Captured(place.layer, self._what.keeping) for place in self._places]
@@ -259,12 +284,12 @@ class EngineWatcher:
         try:
             return self._what.request(name)
         except Exception as error:  # noqa: BLE001
-            # The caller's mistake, but an engine that fails in a step may never end.
+            # Raised after the block: an engine that fails in a step may hang.
             self._error = self._error or error
             return False
 
-    def _finish(self, identifier: str) -> None:
-        """Hand over the calls of a request that has ended."""
+    def _end(self, identifier: str, *, finished: bool) -> None:
+        """Pass on a request with its calls."""
         request = self._requests.pop(identifier, None)
         if request is None:
             return
@@ -275,11 +300,11 @@ class EngineWatcher:
                 self._call(captured, index, request.problem)
                 for index, captured in enumerate(request.layers)
             ]
-        self._what.finished(request.name, calls)
+        self._what.ended(EndedRequest(identifier, request.name, finished, request.tokens, calls))
 
-    def _finish_all(self) -> None:
+    def _end_all(self) -> None:
         for identifier in list(self._requests):
-            self._finish(identifier)
+            self._end(identifier, finished=False)
 
     def _call(self, captured: Captured, index: int, problem: str) -> AttentionCall:
         reductions = self._what.reductions
@@ -300,7 +325,7 @@ def _reason(error: Exception) -> str:
 def _replaced(
     owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> Generator[None]:
-    """Wrap a method of an object, which may be wrapped by others already."""
+    """Wrap a method of an object, which may already be wrapped."""
     before = vars(owner).get(name)
     setattr(owner, name, wrap(getattr(owner, name)))
     try:
@@ -313,7 +338,7 @@ def _replaced(
 
 
 def _check_metadata(metadata: Any, batch: _Batch) -> None:
-    """Raise ValueError if the attention's batch is another one than the engine's."""
+    """Raise ValueError if the batch of the attention is not that of the engine."""
     count = len(batch.lengths)
     starts = metadata.query_start_loc[: count + 1].tolist()
     lengths = metadata.seq_lens[:count].tolist()
@@ -324,7 +349,7 @@ def _check_metadata(metadata: Any, batch: _Batch) -> None:
 
 
 def _block_sizes(runner: Any) -> dict[str, int]:
-    """Return how many tokens a block of each layer's cache has."""
+    """Return the block size of each layer's cache, in tokens."""
     tables = runner.input_batch.block_table.block_tables
     return {
         name: table.block_size

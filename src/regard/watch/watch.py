@@ -196,7 +196,7 @@ def _watching_engine(
         request=requests or (lambda name: True),
         keeping=Keeping(options.check, options.values, options.offload),
         reductions=options.reductions,
-        finished=seen.requests.add,
+        ended=lambda request: seen.requests.add(request.name, request.calls),
     )
     watcher = EngineWatcher(runner_of(llm), what)
     if not watcher.num_layers:

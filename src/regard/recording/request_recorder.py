@@ -1,0 +1,206 @@
+"""Record requests of a vLLM engine, in the background."""
+
+import re
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from torch import distributed
+
+from regard.calls.call import AttentionCall
+from regard.errors import check_positive
+from regard.recording.save import save
+from regard.vllm.captured import Keeping
+from regard.vllm.engine import check_runner, plain_name, tensor_parallel_group
+from regard.vllm.watcher import EndedRequest, EngineWatcher, WhatToWatch
+from regard.watch.gathered import gathered
+from regard.watch.seen import Seen
+from regard.watch.where import wanted
+
+MOST = 16
+"""How many requests may run while they are recorded, and how many may wait to be written."""
+
+
+class RequestRecorder:
+    """Writes requests of an engine to recordings.
+
+    Queries and keys are copied to the CPU as the engine computes them. A thread writes the
+    requests that have ended, so that others needn't wait. If several workers share the heads of a
+    model, they bring them together when a request ends, and the first one writes.
+
+    Args:
+        runner: the model runner of the engine, an object of vLLM.
+        folder: the folder to write to; arguments as for `RecordingWorker.start_recording`.
+        requests: which ids to record, with wildcards.
+        every: record every n-th of these only.
+        limit: maximum number of requests.
+        where: the layers.
+
+    Raises:
+        ValueError: an argument is wrong, or the engine is not supported.
+    """
+
+    def __init__(
+        self,
+        runner: Any,
+        folder: str,
+        *,
+        requests: str,
+        every: int,
+        limit: int,
+        where: str | int | Iterable[str | int] | None,
+    ) -> None:
+        self._group = tensor_parallel_group(runner)
+        check_positive(every=every, limit=limit)
+        self._folder = Path(folder)
+        if not self._folder.is_absolute() or not self._folder.is_dir():
+            raise ValueError(f"folder must be the absolute path of a folder, got {folder!r}")
+        self._requests, self._every, self._limit = requests, every, limit
+        check_runner(runner, tensor_parallel=True)
+        config = runner.vllm_config.model_config
+        if config.enable_prompt_embeds:
+            raise ValueError("llm can't be recorded: prompts may be embeddings, without tokens")
+        self._model, self._tokenizer = _model_name(config), _tokenizer(config)
+        self._watcher = EngineWatcher(
+            runner,
+            WhatToWatch(
+                module=wanted(where),
+                name=plain_name,
+                request=self._is_chosen,
+                keeping=Keeping(offload="cpu"),
+                reductions=None,
+                ended=self._take,
+            ),
+        )
+        if not self._watcher.num_layers:
+            raise ValueError(f"where must match attention of the engine's model, got {where!r}")
+        self._num_matching = self._num_chosen = self._num_skipped = 0
+        self._num_ended = self._num_handed_over = self._num_done = 0
+        self._written: list[str] = []
+        self._left_out: dict[str, str] = {}
+        self._waiting = SimpleQueue[EndedRequest | None]()
+        self.is_recording = False
+
+    def start(self) -> None:
+        """Begin to record."""
+        self._watcher.__enter__()
+        threading.Thread(target=self._write_all, name="regard-recording", daemon=True).start()
+        self.is_recording = True
+
+    def stop(self) -> None:
+        """Stop; requests that have ended are still written."""
+        if self.is_recording:
+            self.is_recording = False
+            self._watcher.__exit__(None, None, None)
+            self._waiting.put(None)
+
+    def state(self) -> dict[str, Any]:
+        """Return what was recorded; see `RecordingWorker.recording_state`."""
+        return {
+            "recording": self.is_recording,
+            "written": list(self._written),
+            "running": self._num_chosen - self._num_ended,
+            "waiting": self._num_handed_over - self._num_done,
+            "skipped": self._num_skipped,
+            "left_out": dict(self._left_out),
+        }
+
+    def _is_chosen(self, name: str) -> bool:
+        if self._num_chosen >= self._limit or not fnmatchcase(name, self._requests):
+            return False
+        self._num_matching += 1
+        if (self._num_matching - 1) % self._every:
+            return False
+        if self._num_chosen - self._num_ended >= MOST:
+            self._num_skipped += 1
+            return False
+        self._num_chosen += 1
+        return True
+
+    def _take(self, request: EndedRequest) -> None:
+        self._num_ended += 1
+        if not request.finished:
+            self._left_out[request.identifier] = "it was still running when recording stopped"
+            return
+        if self._group is not None:
+            try:
+                request = request._replace(calls=_with_all_heads(request.calls, self._group))
+            except Exception as error:  # noqa: BLE001
+                self._left_out[request.identifier] = _reason(error)
+                return
+            if distributed.get_rank(self._group):
+                return
+        if self._num_handed_over - self._num_done >= MOST:
+            self._left_out[request.identifier] = f"{MOST} requests were waiting to be written"
+        else:
+            self._num_handed_over += 1
+            self._waiting.put(request)
+
+    def _write_all(self) -> None:
+        while (request := self._waiting.get()) is not None:
+            try:
+                self._written.append(str(self._write(request)))
+            except Exception as error:  # noqa: BLE001
+                # Whatever it is: others can still be written.
+                self._left_out[request.identifier] = _reason(error)
+            self._num_done += 1
+
+    def _write(self, request: EndedRequest) -> Path:
+        Seen(request.calls).verify()
+        path = self._folder / f"{file_name(request.identifier)}.regard"
+        save(
+            request.calls,
+            path,
+            tokens=self._tokenizer.convert_ids_to_tokens(request.tokens),
+            model=self._model,
+            title=request.name[:200],
+            progress=False,
+        )
+        return path
+
+
+def file_name(identifier: str) -> str:
+    """Return a name for the recording of a request.
+
+    Ids come from clients: they may have slashes, or be long. The end of an id makes it unique.
+
+    >>> file_name("cmpl-../../etc/passwd-0-9f03c1aa")
+    'cmpl-.._.._etc_passwd-0-9f03c1aa'
+    """
+    return re.sub(r"[^A-Za-z0-9._-]", "_", identifier)[-200:].lstrip(".-") or "request"
+
+
+def _with_all_heads(
+    calls: Sequence[AttentionCall], group: "distributed.ProcessGroup"
+) -> list[AttentionCall]:
+    """Return calls with the heads of all workers, which have as many each, in order."""
+    rank, size = distributed.get_rank(group), distributed.get_world_size(group)
+    mine = [
+        replace(call, first_head=rank * call.heads, num_all_heads=size * call.heads)
+        for call in calls
+    ]
+    return gathered(mine, group)
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _model_name(config: Any) -> str:
+    names = config.served_model_name
+    return names if isinstance(names, str) else names[0]
+
+
+def _tokenizer(config: Any) -> Any:
+    """Load the tokenizer of an engine's model."""
+    import transformers
+
+    return transformers.AutoTokenizer.from_pretrained(
+        config.tokenizer,
+        revision=config.tokenizer_revision,
+        trust_remote_code=config.trust_remote_code,
+    )
