@@ -23,7 +23,7 @@ from regard.cli.options import (
     TargetOption,
 )
 from regard.cli.running import Run, watched
-from regard.cli.saving import FIGURES, check_ending, save_figure, title_of
+from regard.cli.saving import FIGURES, check_ending, title_of
 from regard.matrix import AttentionMatrix
 from regard.views import Page, page, steps
 from regard.views.explain import Explanation, explain_call, worked_example
@@ -107,7 +107,7 @@ def explain(
         if save_to.suffix.lower() == ".html":
             page_of(title=title_of(sentence), about=about, explanation=found).save(save_to)
         else:
-            save_figure(steps(found, top=top), save_to)
+            steps(found, top=top).savefig(save_to)
         if chosen is not None and chosen.why:
             tell(f"token {chosen.number}: {chosen.why}")
         tell(str(save_to))

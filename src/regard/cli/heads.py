@@ -26,7 +26,7 @@ from regard.cli.options import (
     TargetOption,
 )
 from regard.cli.running import layer_number, watched
-from regard.cli.saving import FIGURES, check_ending, save_figure
+from regard.cli.saving import FIGURES, check_ending
 from regard.views.numbers import in_figures
 
 _BY_LAYER, _EFFECT = "layer", "effect"
@@ -104,7 +104,7 @@ def heads(
         label = f"effect on {effect}" if sort == _EFFECT else None
         if sort == _EFFECT:
             values = pad_sequence(measured[_EFFECT], batch_first=True, padding_value=torch.nan)
-        save_figure(figure_of(found.seen, values, label=label), save_to)
+        figure_of(found.seen, values, label=label).savefig(save_to)
         tell(str(save_to))
         return
     rows: list[dict[str, Any]] = [

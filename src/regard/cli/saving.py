@@ -30,7 +30,7 @@ def save(
         title = title_of(text)
         return page(calls, run.tokens, source=run.source, title=title, about=about).save(path)
     figure = _figure(run, calls, layer=layer, head=head, token=token)
-    save_figure(figure, path)
+    figure.savefig(path)
     return path
 
 
@@ -41,14 +41,6 @@ def check_ending(path: Path, endings: Sequence[str]) -> None:
     if path.is_dir() or not path.absolute().parent.is_dir():
         what = "is a folder" if path.is_dir() else f"needs an existing folder {path.parent}"
         raise ValueError(f"--save: {path} {what}")
-
-
-def save_figure(figure: Any, path: Path) -> None:
-    """Write a figure; text stays text in SVG and PDF."""
-    from matplotlib import rc_context
-
-    with rc_context({"svg.fonttype": "none", "pdf.fonttype": 42}):
-        figure.savefig(path, dpi=200)
 
 
 def title_of(text: str | Path) -> str:

@@ -126,6 +126,14 @@ def test_effects_of_other_layers_are_refused() -> None:
         heads(list(reversed(list(seen))), effects)
 
 
+def test_effects_are_of_all_sequences() -> None:
+    several = AttentionMatrix.from_weights(torch.full((3, 2, 4, 4), 0.25))
+    effects = HeadEffects({"layers": [0]}, torch.tensor([[1.0, 2.0]]), "exact")
+    assert heads([several], effects).axes[0].images[0].get_array().tolist() == [[1.0, 2.0]]
+    with pytest.raises(ValueError, match="batch must be None for effects, of all sequences, got 1"):
+        heads([several], effects, batch=1)
+
+
 def test_effects_of_heads_have_0_in_the_middle() -> None:
     numbers = torch.tensor([[0.5, -2.0, 1.0], [0.0, torch.nan, 1.5]])
     effects = HeadEffects({"layers": [0, 1]}, numbers, "exact")

@@ -96,6 +96,14 @@ def test_several_heads_share_a_colour_bar() -> None:
     check_layout(figure)
 
 
+def test_a_figure_of_several_heads_is_wide_enough_for_their_tokens() -> None:
+    figure = heatmap(matrix(16, heads=4), words(16))
+    *panels, _ = figure.axes
+    assert labels(panels[0], "y") == labels(panels[-1], "x") == words(16)
+    assert figure.get_figwidth() == 7.0
+    check_layout(figure)
+
+
 @pytest.mark.parametrize("heads", [5, 14])
 def test_all_heads_are_drawn_by_default(heads: int) -> None:
     figure = heatmap(matrix(8, heads=heads), words(8))

@@ -35,6 +35,15 @@ def test_weights_that_are_not_zero_are_not_printed_as_zero() -> None:
     assert [text.get_text().strip() for text in drawn.axes[2].texts] == ["1.000", "<0.001", "0.000"]
 
 
+def test_a_small_figure_is_readable_or_refused() -> None:
+    found = explain([f"w{i}" for i in range(12)], *(torch.ones(*s, 9) for s in ((), (12,), (12,))))
+    check_layout(steps(found, top=6, figsize=(2.0, 1.5)))
+    with pytest.raises(
+        ValueError, match=r"figsize has room for \d keys, got 12: pass a smaller top"
+    ):
+        steps(found, figsize=(2.0, 1.5))
+
+
 def test_nothing_to_draw() -> None:
     with pytest.raises(ValueError, match="there is nothing to draw"):
         steps(explain([], [1.0], torch.zeros(0, 1)))

@@ -62,14 +62,14 @@ def heads(
             head is a picture of its matrix: the square root of its weights, relative to the largest
             cell of the head, so compare shapes, not strengths.
         label: label of your own numbers.
-        batch: which sequence, if there are several.
+        batch: which sequence, if there are several; not for effects, which are of all sequences.
         tokens: the tokens of the text; their beginning is written below.
         figsize: width and height in inches; by default as wide as a column, or a page if needed.
 
     Raises:
         ImportError: matplotlib is missing.
-        ValueError: there are no calls, the measure is unknown, or the number of values or tokens
-            doesn't fit.
+        ValueError: there are no calls, the measure is unknown, the number of values or tokens
+            doesn't fit, or batch is given for effects.
 
     >>> import torch, regard
     >>> x = torch.randn(1, 4, 5, 8)
@@ -79,6 +79,10 @@ def heads(
     """
     if not len(calls):
         raise ValueError("there are no calls to draw")
+    if isinstance(values, HeadEffects):
+        if batch is not None:
+            raise ValueError(f"batch must be None for effects, of all sequences, got {batch}")
+        batch = 0
     matrices = [one_sequence(call, batch) for call in calls]
     text = _beginning(matrices[0], tokens)
     counts = [1 if "heads" not in each.axes else each.shape[0] for each in matrices]

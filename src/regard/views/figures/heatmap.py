@@ -12,22 +12,31 @@ from regard.errors import check_choice
 from regard.matrix import EffectMatrix, NormMatrix
 from regard.matrix.lazy_matrix import LazyMatrix
 from regard.views.figures.colours import diverging, sequential, unknown
-from regard.views.figures.fonts import wrapped
+from regard.views.figures.fonts import width_of, wrapped
 from regard.views.figures.names import title_of
 from regard.views.figures.style import (
     COLUMN,
+    LEAST,
     PAGE,
+    TALLEST,
     drawing,
     fit_height,
     new_figure,
     one_axes,
 )
-from regard.views.figures.ticks import Ticks, tick
+from regard.views.figures.ticks import LINE, Ticks, tick
 from regard.views.figures.tokens import Labels, positions_of, row_and_column_labels
 
 if TYPE_CHECKING:
     import matplotlib.colors
     import matplotlib.figure
+
+
+_BAR = 40.0
+"""Room for the colour bar of several heads, in points."""
+
+_BETWEEN = 10.0
+"""Room between two heads, in points."""
 
 
 class _Map(NamedTuple):
@@ -101,9 +110,8 @@ def heatmap(
     kind = what.kind if isinstance(what, AttentionCall) else "self"
     rows, columns = row_and_column_labels(matrix, tokens, key_tokens, kind=kind)
     chosen = _chosen(matrix, head)
-    # As even as possible: five are three and two.
-    down = -(-len(chosen) // (4 if len(chosen) <= 12 else 8))
-    across = -(-len(chosen) // down)
+    width, across = _grid(len(chosen), rows, columns, figsize)
+    down = -(-len(chosen) // across)
     cells = max(32, size // across) if across > 1 else size
     maps = _maps(chosen, cells, pool)
     if len(maps) > 1 and ax is not None:
@@ -112,7 +120,6 @@ def heatmap(
         figure, only = one_axes(ax, COLUMN, COLUMN + 1.0, figsize)
         panels: list[Any] = [only]
     else:
-        width = COLUMN if len(maps) <= 12 else PAGE
         figure = new_figure(width, width * down / across + 1.5, figsize)
         panels = list(figure.subplots(down, across, squeeze=False).flat)
     if signed:
@@ -133,8 +140,8 @@ def heatmap(
     flat = down == 1 and len(maps) > 1
     place: dict[str, Any] = {"location": "bottom", "aspect": 40} if flat else {"aspect": 25}
     bar = figure.colorbar(image, ax=shown, label="weight", extend=extend, **place, **plain)
-    width, height = _label(shown, across, (rows, columns), maps[0].matrix)
-    room = across * width if flat else down * height
+    panel_width, panel_height = _label(shown, across, (rows, columns), maps[0].matrix)
+    room = across * panel_width if flat else down * panel_height
     bar.set_label(wrapped(_about(maps[0], pool), 8.0, room, between=" "))
     if ax is None and figsize is None:
         fit_height(figure)
@@ -149,6 +156,39 @@ def _chosen(matrix: LazyMatrix, head: int | Sequence[int] | None) -> list[LazyMa
     if not heads:
         raise ValueError("head must not be empty: leave it out to draw all")
     return [matrix[number] for number in heads]
+
+
+def _grid(
+    count: int, rows: Labels, columns: Labels, figsize: tuple[float, float] | None
+) -> tuple[float, int]:
+    """Return the width of a figure in inches and its number of panels across.
+
+    The smallest figure, a column or a page wide, with room for tokens; if there is none, positions
+    label the axes.
+    """
+    most, width = (4, COLUMN) if count <= 12 else (8, PAGE)
+    usual = width, _even(count, most)
+    if rows is None or columns is None or count == 1:
+        return usual
+    sizes = [figsize] if figsize else [(COLUMN, TALLEST), (PAGE, TALLEST)]
+    beside, below = (max(width_of(text, LEAST) for text in each) + 20.0 for each in (rows, columns))
+    found: dict[tuple[float, int], float] = {}
+    for width, highest in sizes:
+        for across in range(1, min(count, 2 * most) + 1):
+            down = -(-count // across)
+            bar_beside, bar_below = (_BAR, 0.0) if down > 1 else (0.0, _BAR)
+            panel_width = (72 * width - beside - bar_beside) / across - _BETWEEN
+            panel_height = panel_width * _box_aspect(len(rows), len(columns))
+            fits = min(panel_width / len(columns), panel_height / len(rows)) >= LINE * LEAST
+            height = down * (panel_height + _BETWEEN) + below + bar_below
+            if fits and height <= 72 * highest:
+                found[width, _even(count, across)] = width * height
+    return min(found, key=found.__getitem__, default=usual)
+
+
+def _even(count: int, most: int) -> int:
+    """Return how many panels are in a row, as evenly as possible: five are three and two."""
+    return -(-count // -(-count // most))
 
 
 def _maps(matrices: list[LazyMatrix], size: int, pool: Literal["mean", "max"]) -> list[_Map]:
@@ -203,10 +243,14 @@ def _draw(ax: Any, one: _Map, norm: Any, colours: Any) -> Any:
         grey = ListedColormap([unknown(ax)])
         ax.imshow(np.where(nothing, 1.0, np.nan), cmap=grey, vmin=0.0, vmax=1.0, **where)
     ax.set(xlim=(-0.5, num_columns - 0.5), ylim=(num_rows - 0.5, -0.5))
-    # Cells are square, unless the figure would be too narrow.
-    ax.set_box_aspect(min(3.0, max(1 / 3, num_rows / max(1, num_columns))))
+    ax.set_box_aspect(_box_aspect(num_rows, num_columns))
     ax.grid(visible=False)
     return image
+
+
+def _box_aspect(num_rows: int, num_columns: int) -> float:
+    """Return the height of a head over its width: square cells, unless it would be too narrow."""
+    return min(3.0, max(1 / 3, num_rows / max(1, num_columns)))
 
 
 def _plain(weight: float, _: Any) -> str:

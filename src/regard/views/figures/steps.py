@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 from regard.calls.tokens import label
 from regard.errors import check_positive
 from regard.views.explain.explanation import Explanation, vector
-from regard.views.figures.fonts import drawable, width_of
-from regard.views.figures.style import COLUMN, drawing, new_figure, size_in_points
+from regard.views.figures.fonts import drawable, width_of, wrapped
+from regard.views.figures.style import COLUMN, SMALL, drawing, new_figure, size_in_points
+from regard.views.figures.ticks import LINE
 from regard.views.numbers import in_figures
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ def steps(
         explanation: what to draw.
         top: how many keys, the strongest ones.
         figsize: width and height in inches.
+
+    Raises:
+        ImportError: matplotlib is missing.
+        ValueError: the query has no allowed keys, or the figure is too low for its rows.
     """
     check_positive(top=top)
     places = explanation.strongest(top)
@@ -50,14 +55,25 @@ def steps(
     names = [drawable(label(explanation.tokens[place])) for place in places]
     panels[0].set_yticks(range(len(places)), names)
     panels[0].invert_yaxis()
-    drawn.suptitle(f"Where “{drawable(label(explanation.asking))}” looks")
+    if explanation.asking:
+        drawn.suptitle(f"Where “{drawable(label(explanation.asking))}” looks")
     if explanation.output is not None:
-        drawn.supxlabel(f"Σ weight · value = {vector(explanation.output)}")
+        parts = ["Σ weight · value =", vector(explanation.output)]
+        drawn.supxlabel(wrapped(parts, 8.0, 72 * (drawn.get_figwidth() - 0.2), between=" "))
+    _check_rows(panels[0], len(places))
     # Bars get the space that labels and titles leave.
     for panel, numbers in zip(panels, numbers_of.values(), strict=True):
         is_last = panel is panels[-1]
         _bars(panel, [numbers[place].item() for place in places], "C0" if is_last else "C7")
     return drawn
+
+
+def _check_rows(panel: Any, num_rows: int) -> None:
+    """Raise ValueError if rows are lower than their labels."""
+    height = size_in_points(panel)[1]
+    room = max(0, int(height / (LINE * SMALL)))
+    if num_rows > room:
+        raise ValueError(f"figsize has room for {room} keys, got {num_rows}: pass a smaller top=")
 
 
 def _bars(panel: Any, numbers: Sequence[float], colour: str) -> None:

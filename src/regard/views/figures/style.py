@@ -10,8 +10,6 @@ while a figure is drawn, then restored. Text is never parsed as TeX: tokens have
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from functools import partial
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from regard.views.figures.fonts import families
@@ -87,12 +85,11 @@ def new_figure(
         figsize: both, if given by the user.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=figsize or (width, height), dpi=DPI, layout="compressed")
+    from regard.views.figures.text_figure import TextFigure
+
+    figure = TextFigure(figsize=figsize or (width, height), dpi=DPI, layout="compressed")
     FigureCanvasAgg(figure)
-    # Notebooks call it for figures that are not pyplot's.
-    setattr(figure, "_repr_png_", partial(_as_png, figure))  # noqa: B010
     return figure
 
 
@@ -146,9 +143,3 @@ def _lay_out(figure: "matplotlib.figure.Figure") -> None:
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)
-
-
-def _as_png(figure: "matplotlib.figure.Figure") -> bytes:
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()

@@ -63,15 +63,23 @@ def tick(rows: Ticks, columns: Ticks) -> tuple[float, float]:
     both = rows, columns
     sizes = [SMALL for _ in both]
     size = (0.0, 0.0)
-    for attempt in range(4):
+    for attempt in range(5):
         size = size_in_points(rows.panels[0])
         fitting = [floor(10 * ticks.room(size) / LINE) / 10 for ticks in both]
         if attempt and all(a >= b for a, b in zip(fitting, sizes, strict=True)):
             break
-        sizes = [min(pair) if attempt < 3 else 0.0 for pair in zip(fitting, sizes, strict=True)]
+        sizes = [
+            _smaller(now, fits) if attempt < 4 else 0.0
+            for now, fits in zip(sizes, fitting, strict=True)
+        ]
         for ticks, each in zip(both, sizes, strict=True):
             ticks.put(each, ticks.room(size))
     return size
+
+
+def _smaller(now: float, fitting: float) -> float:
+    """Return the next font size to try; smaller labels leave more room than those at hand."""
+    return LEAST if fitting < LEAST < now else min(now, fitting)
 
 
 def round_places(
