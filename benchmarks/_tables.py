@@ -90,6 +90,18 @@ def ring_row(name: str) -> tuple[str, ...]:
     )
 
 
+def effects_row(words: str, how: str) -> tuple[str, ...]:
+    """Return the row of a way to find the effects of heads."""
+    targets = ("repeated tokens", "Berlin over Paris", "a text")
+    names = ("Spearman", "recall of the 20 strongest", "cost in forward passes")
+    if how == "exact":
+        names = names[2:]
+    elif how != "gradient" and how != "integrated":
+        names = names[1:]
+    cells = [f"[{' | '.join(f'{one}, {how}: {name}' for one in targets)}]" for name in names]
+    return (words, *("" for _ in range(3 - len(cells))), *cells)
+
+
 TABLES = {
     "readme": Table(
         ("attend", "watch", "matrix", "map"),
@@ -309,6 +321,20 @@ TABLES = {
         "been there, the first picture is there after "
         "[first: picture from a warm server, median], "
         "[first: picture from a fresh server, median] if the server has just begun.",
+    ),
+    "effects": Table(
+        "effects",
+        ("`how=`", "Spearman", "of the 20 strongest heads", "cost in forward passes"),
+        (
+            effects_row('"gradient"', "gradient"),
+            effects_row('"integrated"', "integrated"),
+            effects_row(
+                '"gradient", then "exact" for the strongest 40', "gradient, then 40 heads ablated"
+            ),
+            effects_row('"exact"', "exact"),
+        ),
+        "Ranges over three targets: the log-probability of repeated random tokens, of a text, and "
+        "the difference of two logits. Costs are processor time.",
     ),
     "ring": Table(
         "ring",

@@ -29,7 +29,10 @@ def publish(
         typer.Option(min=0, help="Deepest zoom level; by default the deepest stored one."),
     ] = None,
     pools: Annotated[
-        str, typer.Option(metavar="mean,max", help="Pooling per cell: mean, max or both.")
+        str,
+        typer.Option(
+            metavar="mean,max,effect", help="What cells show: mean or max of weights, effects."
+        ),
     ] = "mean,max",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
 ) -> None:

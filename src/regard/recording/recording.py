@@ -105,6 +105,11 @@ class Recording(Sequence[AttentionCall]):
         return self.about.target
 
     @property
+    def has_effects(self) -> bool:
+        """Whether all calls have effects."""
+        return self.target is not None and all(call.facts.effects for call in self.stored)
+
+    @property
     def has_all(self) -> bool:
         """Whether there are maps of the mean over all heads of all calls."""
         return bool(self._every)
@@ -153,7 +158,7 @@ class Recording(Sequence[AttentionCall]):
         """Compute a tile of the mean over all heads, a call at a time; see `tile`."""
         _check_pool(pool)
         self._check_all()
-        if pool == EFFECT and not all(call.facts.effects for call in self.stored):
+        if pool == EFFECT and not self.has_effects:
             raise IndexError("not all calls have effects")
         tiles.check_place(self.full_zoom, level, x, y)
         cell = 2 ** (self.full_zoom - level)

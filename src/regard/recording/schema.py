@@ -98,12 +98,14 @@ class EffectFacts(_Facts):
         key_heads: number of heads of the values.
         value_dim: size of a value of one head.
         dtype: the dtype of values and gradients.
+        largest: the largest effect by absolute value, rounded as maps are.
         error: the largest difference between recorded and watched effects.
     """
 
     key_heads: int = Field(ge=1)
     value_dim: int = Field(ge=1)
     dtype: _Dtype
+    largest: float = Field(ge=0)
     error: float = Field(ge=0)
 
 

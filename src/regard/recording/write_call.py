@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import zarr
 from numpy.typing import NDArray
@@ -79,8 +80,10 @@ def write_call(
     recorded = CallArrays(facts, kept)
     if facts.effects is not None:
         measures = {**facts.measures, "effect": _summarize_effects(recorded, group)}
+        cells = recorded.array(f"{EFFECT}/{facts.cells[-1]}").read()
         error = _error(recorded.call.effects[0], sequence_of(call.effects, batch))
-        effects = facts.effects.model_copy(update={"error": error})
+        known = {"largest": float(np.abs(np.nan_to_num(cells)).max()), "error": error}
+        effects = facts.effects.model_copy(update=known)
         facts = facts.model_copy(update={"effects": effects, "measures": measures})
     error = _error(recorded.call.matrix[0], matrix)
     facts = facts.model_copy(update={"error": error})
@@ -151,7 +154,7 @@ def _stored(call: AttentionCall, view: View, dtype: torch.dtype | None) -> _Stor
         value, gradient = _values_and_gradients(call, view)
         found += [("value", arrays.as_numpy(value)), ("gradient", arrays.as_numpy(gradient))]
         sizes = {"key_heads": len(value), "value_dim": value.shape[-1]}
-        data["effects"] = {**sizes, "dtype": _name(value.dtype), "error": 0.0}
+        data["effects"] = {**sizes, "dtype": _name(value.dtype), "largest": 0.0, "error": 0.0}
     positions = source.positions(range(source.shape[2]))
     consecutive = bool((positions.diff() == 1).all())
     if not consecutive:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from regard.calls.measures import MEASURES
+from regard.calls.measures import MEASURES, Measure
 from regard.printable import well_formed
 from regard.recording import Recording
 from regard.server.models import (
     AllHeads,
     CallInfo,
+    EffectInfo,
     Info,
     Listed,
     MeasureKind,
@@ -68,7 +69,7 @@ def info(recording: Recording, published: Published | None = None) -> Info:
         ],
         measures=[
             MeasureKind(name=name, title=one.name, unit=one.unit, about=one.about)
-            for name, one in MEASURES.items()
+            for name, one in _measures(recording).items()
         ],
         calls=[
             CallInfo(
@@ -90,9 +91,26 @@ def info(recording: Recording, published: Published | None = None) -> Info:
             for facts in [stored.facts]
         ],
         first=recording.about.first,
+        effects=_effects(recording),
         all=_all_heads(recording),
         published=published,
     )
+
+
+def _measures(recording: Recording) -> dict[str, Measure]:
+    """Return what is known of each head; its effect, if all calls have effects."""
+    if _effects(recording) is None:
+        return MEASURES
+    about = f"effect on {recording.target}: gradient · output, summed"
+    return {**MEASURES, "effect": Measure("effect", "", well_formed(about))}
+
+
+def _effects(recording: Recording) -> EffectInfo | None:
+    """Return the metadata of effects, if all calls have them."""
+    if recording.target is None or not recording.has_effects:
+        return None
+    largest = max(one.facts.effects.largest for one in recording.stored if one.facts.effects)
+    return EffectInfo(target=well_formed(recording.target), largest=largest)
 
 
 def heads_of(recording: Recording) -> Iterator[HeadName]:

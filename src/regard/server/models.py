@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from regard.recording.schema import FirstHead, Section
-from regard.server.tile_ids import PoolName
+from regard.server.tile_ids import CellName
 
 FORMAT = 1
 """The version of the layout; the viewer refuses other versions."""
@@ -112,12 +112,19 @@ class AllHeads(_Json):
     full_zoom: int
 
 
+class EffectInfo(_Json):
+    """The effects of a recording."""
+
+    target: str = Field(description="What they are effects on.")
+    largest: float = Field(description="The largest by absolute value.")
+
+
 class Published(_Json):
     """The published part of a recording."""
 
     heads: list[HeadPair] = Field(description="Call and head.")
     max_zoom: int
-    pools: list[PoolName]
+    pools: list[CellName]
 
 
 class Info(_Json):
@@ -136,6 +143,7 @@ class Info(_Json):
     measures: list[MeasureKind]
     calls: list[CallInfo]
     first: FirstHead | None = Field(description="The head to show first, if known.")
+    effects: EffectInfo | None = Field(description="If all calls have effects.")
     all: AllHeads | None
     published: Published | None
 

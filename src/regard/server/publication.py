@@ -18,12 +18,13 @@ from regard.server.info import ROW_BLOCK, TILE_SIZE, heads_of, info, title_of
 from regard.server.models import CallInfo, Info, Published
 from regard.server.tile_ids import (
     ALL,
+    CELLS,
     LINES,
     POOLS,
+    CellName,
     HeadName,
     HeadNumber,
     LineSetName,
-    PoolName,
     TilesetName,
 )
 
@@ -44,7 +45,7 @@ class Publication:
     recording: Recording
     heads: tuple[HeadName | None, ...]
     depth: int
-    pools: tuple[PoolName, ...] = POOLS
+    pools: tuple[CellName, ...] = POOLS
 
     @property
     def info(self) -> Info:
@@ -79,7 +80,7 @@ def planned(
         heads: names such as "18.6" or "18.mean", after the stack if a model has several
             ("encoder 3.1"); "mean" for the mean over all heads; "all" for all of these.
         depth: the deepest zoom level; by default the deepest stored one.
-        pools: poolings, "mean" and "max".
+        pools: what cells show: "mean" and "max" of weights, and "effect" in addition.
 
     Raises:
         ValueError: there is no such head, level or pool.
@@ -89,9 +90,12 @@ def planned(
         depth = max((_stored_depth(call.facts) for call in recording.stored), default=0)
     if not 0 <= depth <= deepest:
         raise ValueError(f"depth must be from 0 to {deepest}, got {depth}")
-    chosen: tuple[PoolName, ...] = tuple(pool for pool in POOLS if pool in pools)
+    known = CELLS if recording.has_effects else POOLS
+    chosen: tuple[CellName, ...] = tuple(pool for pool in known if pool in pools)
     if not chosen or len(chosen) < len(set(pools)):
-        raise ValueError(f"pools must be {' or '.join(POOLS)}, got {', '.join(pools) or 'none'}")
+        raise ValueError(f"pools must be {' or '.join(known)}, got {', '.join(pools) or 'none'}")
+    if "effect" in chosen and "max" not in chosen:
+        raise ValueError(f"pools must have max if they have effect, got {', '.join(pools)}")
     found = dict.fromkeys(one for name in heads for one in _heads_called(recording, name))
     if not found:
         raise ValueError("heads must not be empty: choose some, as 18.6, or all")
@@ -137,8 +141,9 @@ def _lines(published: Published, of: HeadName, call: CallInfo) -> Iterator[File]
         for line in LINES:
             size = call.keys if line == "received" else call.queries
             for x in range(_parts(size, TILE_SIZE * cell)):
-                for pool in published.pools:
-                    yield LineFile(LineSetName(of, line, pool), level, x)
+                for pool in POOLS:
+                    if pool in published.pools:
+                        yield LineFile(LineSetName(of, line, pool), level, x)
 
 
 def _tiles(published: Published, of: HeadName | None, call: CallInfo) -> Iterator[File]:

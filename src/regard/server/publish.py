@@ -52,7 +52,7 @@ def publish(
         heads: names such as "18.6" or "18.mean"; "mean" for the mean over all heads; "all" for all
             of these.
         depth: the deepest zoom level; by default the deepest stored one.
-        pools: poolings, "mean" and "max".
+        pools: what cells show: "mean" and "max" of weights, and "effect" in addition.
         progress: whether to show a progress bar; by default in terminals and notebooks.
 
     Returns:

@@ -6,9 +6,13 @@ from typing import Literal, TypeAlias
 
 HeadNumber: TypeAlias = int | Literal["mean"]
 PoolName: TypeAlias = Literal["mean", "max"]
+CellName: TypeAlias = PoolName | Literal["effect"]
+"""What a cell of a map shows."""
+
 LineName: TypeAlias = Literal["received", "entropy"]
 
 POOLS: tuple[PoolName, ...] = ("mean", "max")
+CELLS: tuple[CellName, ...] = (*POOLS, "effect")
 LINES: tuple[LineName, ...] = ("received", "entropy")
 
 ALL = "all"
@@ -19,7 +23,7 @@ _HEAD = rf"c({_NUMBER})-h({_NUMBER}|mean)"
 DIGEST_PATTERN = "^[0-9a-f]{16}$"
 HEAD_PATTERN = f"^{_HEAD}$"
 ROWS_PATTERN = f"^(?:{_HEAD}|{ALL})$"
-TILESET_PATTERN = f"^(?:{_HEAD}|{ALL})-(mean|max)$"
+TILESET_PATTERN = f"^(?:{_HEAD}|{ALL})-(mean|max|effect)$"
 LINE_PATTERN = f"^{_HEAD}-(received|entropy)-(mean|max)$"
 
 
@@ -62,7 +66,7 @@ class TilesetName:
     """
 
     of: HeadName | None
-    pool: PoolName
+    pool: CellName
 
     def __str__(self) -> str:
         return f"{name_of(self.of)}-{self.pool}"
@@ -76,7 +80,7 @@ class TilesetName:
         """
         found = _matched(TILESET_PATTERN, name, "a tileset, as c3-h5-mean or all-max")
         of = None if found[1] is None else HeadName(int(found[1]), _head(found[2]))
-        return cls(of, _pool(found[3]))
+        return cls(of, "effect" if found[3] == "effect" else _pool(found[3]))
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,11 @@
 import { ThemeChoice } from "../colours/theme";
 import { AddressBar } from "../look/address-bar";
 import { axisColours } from "./colours/axis-colours";
-import { mapColormap, thumbColormap } from "./colours/colormaps";
-import { rangeOf } from "./colours/range";
+import { mapColormap, rangeIn, scaleIn, thumbColormap } from "./colours/colormaps";
 import { Attempts } from "./data/attempts";
 import { ChosenRow } from "./data/chosen-row";
 import type { HeadRef, RecordingEntry } from "./data/contract";
-import { firstHead, type HeadFacts, knownFacts, sameHead } from "./data/heads";
+import { firstHead, type HeadFacts, knownFacts, nextPool, sameHead } from "./data/heads";
 import { getFrom, Loader } from "./data/loader";
 import type { Match } from "./data/search";
 import type { Site } from "./data/site";
@@ -53,7 +52,7 @@ export class MapApp {
     this.#chosen = new ChosenRow(site);
     this.#texts = new Texts(site);
     this.#theme = new ThemeChoice(() => this.#repaint());
-    this.#colormap = mapColormap(this.#look, this.#theme.dark);
+    this.#colormap = mapColormap(this.#look, this.#info, this.#theme.dark);
     const loader = new Loader(getFrom(site.root), (error) => {
       alert.show("tiles", error?.message ?? null);
     });
@@ -110,7 +109,7 @@ export class MapApp {
     if (this.#begun) return;
     this.#begun = true;
     this.#showTexts();
-    this.#shell.heads.start(thumbColormap(this.#look, this.#theme.dark));
+    this.#shell.heads.start(thumbColormap(this.#look, this.#info, this.#theme.dark));
     if (this.#look.query !== null) this.#readRow();
   }
 
@@ -169,8 +168,10 @@ export class MapApp {
 
   #paintAnew(thumbs: boolean): void {
     const { dark } = this.#theme;
-    this.#colormap = mapColormap(this.#look, dark);
-    if (thumbs && this.#begun) this.#shell.heads.start(thumbColormap(this.#look, dark));
+    this.#colormap = mapColormap(this.#look, this.#info, dark);
+    if (thumbs && this.#begun) {
+      this.#shell.heads.start(thumbColormap(this.#look, this.#info, dark));
+    }
   }
 
   #show(): void {
@@ -184,10 +185,10 @@ export class MapApp {
   }
 
   #showLegend(): void {
-    const { palette, pool, scaling } = this.#look;
-    const tokens = this.#shell.stage.tokensPerCell;
-    const range = rangeOf(pool, scaling, tokens);
-    this.#shell.legend.show(palette, this.#theme.dark, range, legendWords(pool, tokens));
+    const { stage, legend } = this.#shell;
+    const range = rangeIn(this.#look, this.#info, stage.tokensPerCell);
+    const words = legendWords(this.#look, this.#info, stage.tokensPerCell);
+    legend.show(scaleIn(this.#look), this.#theme.dark, range, words);
   }
 
   #showMarks(): void {
@@ -291,7 +292,7 @@ export class MapApp {
       deepest: () => this.#jumps.deepest(this.#pointed, this.#facts.causal),
       head: (by) => show(nextHead(this.#info, this.#first, by)),
       layer: (by) => show(nextLayer(this.#info, this.#first, by)),
-      pool: () => this.#change({ pool: this.#look.pool === "max" ? "mean" : "max" }),
+      pool: () => this.#change({ pool: nextPool(this.#info, this.#look.pool) }),
       scaling: () => this.#change({ scaling: this.#look.scaling === "log" ? "linear" : "log" }),
       theme: () => this.#theme.next(),
       search: () => search.focus(),

@@ -12,7 +12,12 @@ describe("ranges", () => {
 
   it("of the mean end where a mean can end", () => {
     expect(rangeOf("mean", "log", 16).high).toBe(1 / 16);
-    expect(rangeOf("mean", "linear", 1)).toEqual({ scaling: "linear", low: 0, high: 1 });
+    expect(rangeOf("mean", "linear", 1)).toEqual({
+      scaling: "linear",
+      signed: false,
+      low: 0,
+      high: 1,
+    });
   });
 
   it("put weights where they belong", () => {
@@ -21,6 +26,21 @@ describe("ranges", () => {
     expect(shareOf(range, 1e-5)).toBe(0);
     expect(shareOf(range, 1e-3)).toBeCloseTo(0.4);
     expect(shareOf(range, 2)).toBe(1);
+  });
+
+  it.each(["log", "linear"] as const)("of effects have 0 in the middle, %s", (scaling) => {
+    const range = rangeOf("effect", scaling, 16, 4);
+    expect([-9, -4, 0, 4].map((value) => shareOf(range, value))).toEqual([0, 0, 0.5, 1]);
+    expect(shareOf(range, -0.04) + shareOf(range, 0.04)).toBeCloseTo(1);
+    expect(legendTicks(range).map(tickName)).toEqual(["−4", "0", "4"]);
+    const table = tableOf("diverging", true);
+    const pixels = new Uint32Array(6);
+    paint(Float32Array.of(Number.NaN, -9, -4, 0, 4, 0.04), pixels, table, range);
+    const [clear, below, lowest, middle, highest, some] = pixels;
+    expect([clear, below, highest]).toEqual([0, lowest, table[SHADES - 1]]);
+    expect(lowest).toBe(table[0]);
+    expect(middle).toBe(table[SHADES / 2]);
+    expect(some).toBe(table[Math.round(shareOf(range, Math.fround(0.04)) * (SHADES - 1))]);
   });
 
   it("have names", () => {

@@ -16,7 +16,10 @@ function sceneOf(loader: Loader, change: Partial<Scene> = {}): Scene {
     facts: someFacts(),
     pool: "max",
     tileset: "c1-h0-max",
-    colormap: { table: new Uint32Array(), range: () => ({ scaling: "log", low: 0, high: 1 }) },
+    colormap: {
+      table: new Uint32Array(),
+      range: () => ({ scaling: "log", signed: false, low: 0, high: 1 }),
+    },
     colours: axisColours(false),
     keys: text,
     queries: text,

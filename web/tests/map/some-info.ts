@@ -31,6 +31,7 @@ export function someInfo(change: Partial<Info> = {}): Info {
     sections: [],
     measures: [],
     calls: [call(0), call(1), call(2)],
+    effects: null,
     all: { maxZoom: 2, fullZoom: 2 },
     published: null,
     ...change,

@@ -10,6 +10,10 @@ export function paint(
 ): void {
   const last = SHADES - 1;
   const { low, high } = range;
+  if (range.signed) {
+    paintSigned(values, pixels, table, range);
+    return;
+  }
   if (range.scaling === "linear") {
     const factor = last / (high - low);
     for (let at = 0; at < values.length; at++) {
@@ -32,6 +36,23 @@ export function paint(
       const shade = (Math.log(value) - start) * factor;
       pixels[at] = table[shade >= last ? last : shade | 0] as number;
     }
+  }
+}
+
+function paintSigned(
+  values: Float32Array,
+  pixels: Uint32Array,
+  table: Uint32Array,
+  { scaling, low, high }: ValueRange,
+): void {
+  const middle = (SHADES - 1) / 2;
+  const factor = middle / (scaling === "linear" ? high : Math.log(high / low));
+  for (let at = 0; at < values.length; at++) {
+    const value = values[at] as number;
+    const size = Math.min(Math.abs(value), high);
+    const steps = scaling === "linear" ? size : size > low ? Math.log(size / low) : 0;
+    const shade = Math.round(middle + Math.sign(value) * steps * factor);
+    pixels[at] = Number.isNaN(value) ? 0 : (table[shade] as number);
   }
 }
 

@@ -22,16 +22,26 @@ const LIGHT_STOPS: Readonly<Record<Palette, readonly string[]>> = {
   grey: ["#ececee", "#c9cacf", "#9a9ca4", "#6a6d76", "#3b3e47", "#111318"],
 };
 
+/** The colours of effects, from the lowest to the highest, as in src/regard/views/diverging.py. */
+const DIVERGING = {
+  light: ["#b84e00", "#eb9a4c", "#f8d9b6", "#f0f1ef", "#c6dcf9", "#7aaef2", "#2a69c4"],
+  dark: ["#ffb465", "#c4731d", "#663c14", "#262a33", "#1c3f74", "#3a78d2", "#9dc5ff"],
+} as const;
+
+/** A palette, or the one scale of signed numbers. */
+export type ColourScale = Palette | "diverging";
+
 export function paperOf(dark: boolean): string {
   return dark ? PAPER.dark : PAPER.light;
 }
 
-/** The colours of a scale, the paper first. */
-export function stopsOf(palette: Palette, dark: boolean): readonly string[] {
+/** The colours of a scale; 0 is the paper, or the middle of signed numbers. */
+export function stopsOf(palette: ColourScale, dark: boolean): readonly string[] {
+  if (palette === "diverging") return dark ? DIVERGING.dark : DIVERGING.light;
   return [paperOf(dark), ...(dark ? STOPS : LIGHT_STOPS)[palette]];
 }
 
-export function gradientOf(palette: Palette, dark: boolean): string {
+export function gradientOf(palette: ColourScale, dark: boolean): string {
   return `linear-gradient(to right, ${stopsOf(palette, dark).join(", ")})`;
 }
 
@@ -39,7 +49,7 @@ export function gradientOf(palette: Palette, dark: boolean): string {
 export const SHADES = 1024;
 
 /** A scale as pixels, in the order in which canvases keep them. */
-export function tableOf(palette: Palette, dark: boolean): Uint32Array {
+export function tableOf(palette: ColourScale, dark: boolean): Uint32Array {
   const stops = stopsOf(palette, dark).map(channels);
   const table = new Uint32Array(SHADES);
   for (let shade = 0; shade < SHADES; shade++) {

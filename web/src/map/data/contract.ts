@@ -6,7 +6,8 @@ export interface HeadRef {
   readonly head: number | "mean";
 }
 
-export type Pool = "mean" | "max";
+/** What a cell shows: of weights the mean or the largest, or the largest effect by size. */
+export type Pool = "mean" | "max" | "effect";
 
 export interface RecordingEntry {
   readonly name: string;
@@ -77,6 +78,8 @@ export interface Info {
   readonly sections: readonly Section[];
   readonly measures: readonly Measure[];
   readonly calls: readonly Call[];
+  /** What effects are effects on, and the largest one by size; null if calls have none. */
+  readonly effects: { readonly target: string; readonly largest: number } | null;
   readonly all: { readonly maxZoom: number; readonly fullZoom: number } | null;
   readonly published: Published | null;
 }

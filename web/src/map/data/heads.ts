@@ -91,6 +91,17 @@ export function sameHead(one: HeadRef, other: HeadRef): boolean {
   return one.call === other.call && one.head === other.head;
 }
 
+/** What cells can show. */
+export function poolsOf(info: Info): Pool[] {
+  const pools: readonly Pool[] = info.effects ? ["mean", "max", "effect"] : ["mean", "max"];
+  return pools.filter((pool) => info.published?.pools.includes(pool) !== false);
+}
+
+export function nextPool(info: Info, pool: Pool): Pool {
+  const pools = poolsOf(info);
+  return pools[(pools.indexOf(pool) + 1) % pools.length] ?? pool;
+}
+
 /** The name under which the tiles of a head are kept. */
 export function tilesetOf(ref: HeadRef, pool: Pool): string {
   return ref.call === "all" ? `all-${pool}` : `${headKey(ref)}-${pool}`;

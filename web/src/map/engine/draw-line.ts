@@ -54,7 +54,9 @@ function sizeOf({ facts }: Scene, { side }: AxisView): number {
 
 function pathOf({ facts, pool }: Scene, { side }: AxisView, z: number, x: number): string {
   const name = side === "top" ? "received" : "entropy";
-  return linePath(`${headKey(facts.ref)}-${name}-${pool}`, z, x);
+  // The lines are about weights; where there are maps of effects, there are those of the largest.
+  const line = `${headKey(facts.ref)}-${name}-${pool === "effect" ? "max" : pool}`;
+  return linePath(line, z, x);
 }
 
 /** How high a cell stands, 0 … 1. */

@@ -1,4 +1,4 @@
-import { type Palette, stopsOf } from "../colours/palettes";
+import { type ColourScale, stopsOf } from "../colours/palettes";
 import { legendTicks, shareOf, type ValueRange } from "../colours/range";
 import type { HeadView } from "../engine/head-view";
 import { SvgPen } from "../engine/pen";
@@ -19,7 +19,7 @@ export interface Pictured {
 export interface PictureLook {
   readonly title: string;
   readonly about: string;
-  readonly palette: Palette;
+  readonly palette: ColourScale;
   readonly dark: boolean;
   readonly range: ValueRange;
   readonly legend: string;

@@ -1,6 +1,6 @@
 import { axisColours } from "../colours/axis-colours";
+import { rangeIn, scaleIn } from "../colours/colormaps";
 import { paperOf } from "../colours/palettes";
-import { rangeOf } from "../colours/range";
 import type { Info } from "../data/contract";
 import type { Look } from "../look/look";
 import type { Stage } from "../parts/stage";
@@ -18,16 +18,16 @@ export async function saveView(
   dark: boolean,
   format: "png" | "svg",
 ): Promise<void> {
-  const { palette, pool, scaling, query } = look;
+  const { query } = look;
   const tokens = stage.tokensPerCell;
   const colours = axisColours(dark);
   const picture = pictureOf(picturedOf(stage, query), {
     title: info.title || info.name,
     about: `${info.about.model} · rows look, columns are looked at`,
-    palette,
+    palette: scaleIn(look),
     dark,
-    range: rangeOf(pool, scaling, tokens),
-    legend: legendWords(pool, tokens),
+    range: rangeIn(look, info, tokens),
+    legend: legendWords(look, info, tokens),
     ink: colours.ink,
     muted: colours.muted,
     paper: paperOf(dark),
@@ -38,9 +38,11 @@ export async function saveView(
   await savePicture(picture, format, [info.name, ...heads].join("-").replaceAll(" ", "-"));
 }
 
-/** "weight", or of how many pairs a cell is the mean. */
-export function legendWords(pool: string, tokens: number): string {
-  return tokens === 1 ? "weight" : `${pool} of ${tokens} × ${tokens}`;
+/** "weight" or "effect on …", and of how many pairs a cell is the mean or the largest. */
+export function legendWords({ pool }: Look, { effects }: Info, tokens: number): string {
+  if (pool !== "effect") return tokens === 1 ? "weight" : `${pool} of ${tokens} × ${tokens}`;
+  const words = `effect on ${effects?.target ?? "the target"}`;
+  return tokens === 1 ? words : `${words}, strongest of ${tokens} × ${tokens}`;
 }
 
 function picturedOf(stage: Stage, query: number | null): Pictured[] {

@@ -1,7 +1,7 @@
 import { PALETTES, type Palette } from "../colours/palettes";
 import type { Scaling } from "../colours/range";
 import type { HeadRef, Info, Pool } from "../data/contract";
-import { firstHead, headFromKey, headKey, isThere } from "../data/heads";
+import { firstHead, headFromKey, headKey, isThere, poolsOf } from "../data/heads";
 import type { Domain } from "./camera";
 
 /** What is being looked at: all that a link restores. */
@@ -26,7 +26,7 @@ export function usualLook(info: Info): Look {
     recording: info.digest,
     heads: [firstHead(info)],
     domain: null,
-    pool: info.published?.pools.includes("max") === false ? "mean" : "max",
+    pool: poolsOf(info).includes("max") ? "max" : "mean",
     scaling: "log",
     palette: "ember",
     query: null,
@@ -70,8 +70,8 @@ export function fromAddress(hash: string, info: Info): Change {
     .map(headFromKey)
     .filter((ref): ref is HeadRef => ref !== null && isThere(info, ref));
   if (heads.length > 0) found.heads = heads.slice(0, MOST_MAPS);
-  const pool = fields.get("pool");
-  if (pool === "mean" || pool === "max") found.pool = pool;
+  const pool = poolsOf(info).find((each) => each === fields.get("pool"));
+  if (pool) found.pool = pool;
   const scaling = fields.get("scale");
   if (scaling === "log" || scaling === "linear") found.scaling = scaling;
   const palette = PALETTES.find((each) => each === fields.get("colours"));

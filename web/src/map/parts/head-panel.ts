@@ -162,13 +162,14 @@ export class HeadPanel {
         return value !== null && isThere(this.info, ref) ? [{ call, ref, value }] : [];
       }),
     );
-    heads.sort((one, other) => other.value - one.value);
-    const largest = Math.max(1e-12, ...heads.map(({ value }) => value));
+    // Effects may be negative: those of the largest size come first.
+    heads.sort((one, other) => Math.abs(other.value) - Math.abs(one.value));
+    const largest = Math.max(1e-12, ...heads.map(({ value }) => Math.abs(value)));
     const list = element("div", { class: "ranked", role: "grid", "aria-label": "Heads, sorted" });
     for (const { call, ref, value } of heads) {
       const name = `${nameOfCall(call)}.${ref.head}`;
       const bar = element("span", { class: "measure-bar" });
-      bar.style.setProperty("--share", String(value / largest));
+      bar.style.setProperty("--share", String(Math.abs(value) / largest));
       const figure = measureName(measure, value);
       const cell = element(
         "button",

@@ -1,5 +1,5 @@
 import { element } from "../../dom/element";
-import { gradientOf, type Palette } from "../colours/palettes";
+import { type ColourScale, gradientOf } from "../colours/palettes";
 import { legendTicks, shareOf, type ValueRange } from "../colours/range";
 
 /** Which colour is which weight. */
@@ -13,7 +13,7 @@ export class Legend {
     this.element.append(this.#words, element("div", {}, this.#bar, this.#ticks));
   }
 
-  show(palette: Palette, dark: boolean, range: ValueRange, words: string): void {
+  show(palette: ColourScale, dark: boolean, range: ValueRange, words: string): void {
     this.#words.textContent = words;
     this.#bar.style.backgroundImage = gradientOf(palette, dark);
     this.#ticks.replaceChildren(
@@ -31,6 +31,7 @@ const RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 /** 1, 0.1, 0.01, 10⁻³ … */
 export function tickName(value: number): string {
   if (value === 0) return "0";
+  if (value < 0) return `−${tickName(-value)}`;
   if (value >= 0.0099) return String(Number(value.toPrecision(2)));
   const power = Math.floor(Math.log10(value) + 1e-9);
   const factor = value / 10 ** power;

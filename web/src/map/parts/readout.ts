@@ -75,12 +75,12 @@ function wordsFor(cell: CellValue | null, pool: Pool): (Node | string)[] {
   if (Number.isNaN(value)) return [element("span", { class: "role" }, "may not look there")];
   const figures = element("b", {}, weightName(value));
   if (tokens === 1) return [figures];
-  const size = `${pool} of ${tokens} × ${tokens}`;
+  const size = `${pool === "effect" ? "strongest" : pool} of ${tokens} × ${tokens}`;
   return [figures, " ", element("span", { class: "role" }, size)];
 }
 
 /** Four digits, and the power of ten where there would be only zeros. */
 export function weightName(value: number): string {
   if (value === 0) return "0";
-  return value >= 0.001 ? value.toFixed(4) : value.toExponential(2).replace("e-", "e−");
+  return Math.abs(value) >= 0.001 ? value.toFixed(4) : value.toExponential(2).replace("e-", "e−");
 }

@@ -41,6 +41,7 @@ export class TopBar {
       [
         { value: "mean", name: "mean" },
         { value: "max", name: "max" },
+        ...(info.effects ? [{ value: "effect" as const, name: "effect" }] : []),
       ],
       events.pool,
     );
@@ -54,7 +55,7 @@ export class TopBar {
       events.scaling,
     );
     if (info.published) {
-      for (const pool of ["mean", "max"] as const) {
+      for (const pool of ["mean", "max", ...(info.effects ? ["effect"] : [])] as Pool[]) {
         const missing = !info.published.pools.includes(pool);
         this.#pool.refuse(pool, missing ? "Not in this publication" : "");
       }
