@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import BertConfig, BertLMHeadModel, T5Config, T5ForConditionalGeneration
+from transformers import (
+    BertConfig,
+    BertLMHeadModel,
+    OPTConfig,
+    OPTForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 import regard
 from regard.attribution import HeadLooks, Passage, scoring
@@ -151,9 +158,22 @@ def test_checkpointing_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not plain.checkpointed
     assert "computed again" not in plain.table()
     assert not model.is_gradient_checkpointing
+    assert not any("forward" in vars(module) for module in model.modules())
     assert not any(module.training for module in model.modules())
     assert all(parameter.requires_grad for parameter in model.parameters())
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_nothing_is_dropped_in_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers of OPT drop numbers by themselves if they are in training."""
+    torch.manual_seed(0)
+    sizes = SIZES | {"vocab_size": len(WORDS), "ffn_dim": 24, "word_embed_proj_dim": 24}
+    model = OPTForCausalLM(OPTConfig(**sizes, dropout=0.5)).eval()
+    plain = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
+    monkeypatch.setattr(scoring, "_CHECKPOINTED", 0)
+    found = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
+    assert found.checkpointed
+    torch.testing.assert_close(found.scores, plain.scores)
 
 
 def test_the_answer_is_generated_if_there_is_none() -> None:
@@ -213,6 +233,12 @@ def test_encoders_are_refused() -> None:
     both = T5ForConditionalGeneration(T5Config(**T5)).eval()
     with pytest.raises(ValueError, match="T5ForConditionalGeneration is an encoder–decoder"):
         attribute(both, tokenizer(), PROMPT, ANSWER, "lines")
+
+
+def test_models_in_training_are_refused() -> None:
+    rule = r"^LlamaForCausalLM is in training mode: call model.eval\(\) first$"
+    with pytest.raises(ValueError, match=rule):
+        attribute(decoder().train(), tokenizer(), PROMPT, ANSWER, "lines")
 
 
 def test_the_page_of_a_long_prompt_is_small() -> None:

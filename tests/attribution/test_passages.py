@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from tokenizers.processors import TemplateProcessing
 
 from regard.attribution.passages import spans_of, with_tokens
 from regard.attribution.prompt import prompt_of
@@ -95,6 +96,19 @@ def test_templates_may_keep_spaces_and_change_nothing_else(content: str) -> None
 def test_pieces_join_to_the_text() -> None:
     found = prompt_of(tokenizer(), "Harriet bought  a\nviolin .", "lines")
     assert found.pieces == ["Harriet", " bought", "  a", "\nviolin", " ."]
+
+
+def test_a_tokenizer_that_ends_the_prompt_is_refused() -> None:
+    """An answer would be scored as what comes after the end."""
+    ending = tokenizer()
+    ending.add_special_tokens({"eos_token": "</s>"})
+    ending.backend_tokenizer.post_processor = TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", ending.eos_token_id)]
+    )
+    with pytest.raises(ValueError, match=r"^the tokenizer ends the prompt with '</s>', after"):
+        prompt_of(ending, "The sea", "lines")
+    messages = [{"role": "user", "content": "The sea </s>"}]
+    assert prompt_of(ending, messages, "lines").passages[0].text == "The sea </s>"
 
 
 def test_messages_without_text_are_refused() -> None:

@@ -157,6 +157,14 @@ def test_arguments(arguments: dict[str, Any], kind: type[Exception], message: st
         model(inputs())
 
 
+@pytest.mark.parametrize("how", ["exact", "integrated"])
+def test_a_target_that_changes_by_itself(how: Any) -> None:
+    model = nn.Sequential(stack(), nn.Dropout(0.5))
+    rule = r"^run must return the same number each time, got .*: call model.eval\(\) first$"
+    with pytest.raises(ValueError, match=rule):
+        regard.effects.heads(model, lambda: model(inputs()).sum(), how=how)
+
+
 def test_by() -> None:
     model = stack()
     rule = r'^by must be "zero", "mean" or what was seen by watch, got "none"$'
@@ -184,6 +192,18 @@ def test_by() -> None:
         regard.ablate(model, [(0, 0)], by=seen),
     ):
         model(inputs()[:, :5])
+
+
+def test_by_a_run_with_dropout() -> None:
+    attention = nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True)
+    with regard.watch(attention, values=True) as seen:
+        attention(inputs(), inputs(), inputs(), need_weights=False)
+    attention.eval()
+    with (
+        pytest.raises(ValueError, match=r"^by: call 0 .* was not what its kernel returned: dropou"),
+        regard.ablate(attention, [("", 0)], by=seen),
+    ):
+        attention(inputs(), inputs(), inputs(), need_weights=False)
 
 
 def test_a_layer_that_did_not_run() -> None:

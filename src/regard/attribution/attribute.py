@@ -53,12 +53,15 @@ def attribute(
 
     Raises:
         TypeError: prompt, answer or passages have another type.
-        ValueError: passages are not in the prompt, or the answer is empty or has unknown tokens.
+        ValueError: passages are not in the prompt, the answer is empty or has unknown tokens, or
+            the model is in training mode.
     """
     check_choice("how", how, ("effects", "attention", "leave-one-out"))
     check_positive(max_new_tokens=max_new_tokens)
     if getattr(model.config, "is_encoder_decoder", False):
         raise ValueError(f"{type(model).__name__} is an encoder–decoder: attribute needs a decoder")
+    if model.training:
+        raise ValueError(f"{type(model).__name__} is in training mode: call model.eval() first")
     given = prompt_of(tokenizer, prompt, passages)
     reply = (
         generated(model, given.ids, max_new_tokens)

@@ -46,8 +46,8 @@ def prompt_of(tokenizer: Any, prompt: str | Messages, passages: Passages) -> Pro
     Raises:
         TypeError: the prompt is neither a text nor messages with texts.
         ValueError: there is no message, the prompt has lone surrogates, the tokenizer does not tell
-            where tokens are in the text, a message was changed by the template, or passages don't
-            fit; see `spans_of`.
+            where tokens are in the text or ends it, a message was changed by the template, or
+            passages don't fit; see `spans_of`.
     """
     if isinstance(prompt, str):
         text, spans, special = prompt, spans_of(prompt, passages), True
@@ -66,6 +66,12 @@ def prompt_of(tokenizer: Any, prompt: str | Messages, passages: Passages) -> Pro
     encoded = tokenizer(text, return_offsets_mapping=True, add_special_tokens=special)
     offsets = [(int(start), int(stop)) for start, stop in encoded["offset_mapping"]]
     ids = [int(number) for number in encoded["input_ids"]]
+    last = ids[-1] if offsets[-1][0] == offsets[-1][1] else None
+    if last in tokenizer.all_special_ids:
+        raise ValueError(
+            f"the tokenizer ends the prompt with {tokenizer.convert_ids_to_tokens(last)!r}, after "
+            "which no answer goes on: use one without, as with add_eos_token=False"
+        )
     return Prompt(text, ids, offsets, with_tokens(text, sorted(spans), offsets))
 
 

@@ -3,13 +3,14 @@
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from regard.attribution.answer import log_probs
 from regard.attribution.looks import HeadLooks, strongest_looks
@@ -212,23 +213,22 @@ def _frozen(model: nn.Module) -> Generator[None]:
 def _checkpointing(model: Any, tokens: Tensor) -> Generator[bool]:
     """Compute activations again in the backward pass, where they would take too much memory.
 
-    It yields whether they are. A layer of transformers does so in training. Its children stay in
-    evaluation, so nothing is dropped.
+    It yields whether they are. transformers does so in training only, where layers drop numbers.
     """
     config = model.config
     size = getattr(config, "hidden_size", 0) * getattr(config, "num_hidden_layers", 0)
     needed = tokens.numel() * size * _ACTIVATIONS * 4
-    layers = [x for x in model.modules() if hasattr(x, "gradient_checkpointing")]
+    layers = [one for one in model.modules() if hasattr(type(one), "gradient_checkpointing")]
     if needed <= _CHECKPOINTED or not layers or model.is_gradient_checkpointing:
         yield False
         return
-    model.gradient_checkpointing_enable({"use_reentrant": False})
-    training = [layer.training for layer in layers]
+    before = [vars(layer).get("forward") for layer in layers]
     for layer in layers:
-        layer.training = True
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     try:
         yield True
     finally:
-        for layer, before in zip(layers, training, strict=True):
-            layer.training = before
-        model.gradient_checkpointing_disable()
+        for layer, forward in zip(layers, before, strict=True):
+            del layer.forward
+            if forward is not None:
+                layer.forward = forward

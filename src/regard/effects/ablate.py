@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from regard.calls.check import DROPOUT
 from regard.effects.alteration import Alteration, CallSite, check_heads
 from regard.effects.layers import Layer, Layers
 from regard.effects.places import places
@@ -162,7 +163,7 @@ class _Ablation(Alteration):
             raise ValueError(
                 f"by: {call} was of {there} sequences, heads and queries, and this one is of {here}"
             )
-        if call.check.passed is False:
+        if call.check.passed is False or call.check.note == DROPOUT.note:
             raise ValueError(f"by: {call} was not what its kernel returned: {call.check}")
         group = call.heads // call.key_heads
         value = call.value

@@ -54,8 +54,8 @@ def heads(
 
     Raises:
         TypeError: model is no module, or run returns no tensor.
-        ValueError: how is unknown, run returns several numbers or one that does not depend on
-            attention, or a call can't be altered.
+        ValueError: how is unknown, run returns several numbers, another each time or one that does
+            not depend on attention, or a call can't be altered.
     """
     check_model(model)
     if how not in get_args(How):
@@ -78,6 +78,13 @@ def _before(model: nn.Module, run: Run) -> tuple[Float[Tensor, ""], dict[str, in
     """Return the target of a model as it is, and the number of heads of each module."""
     with torch.no_grad(), Scaling(model) as scaling:
         target = _target(run)
+        # Dropout outside of attention is not noticed otherwise.
+        again = _target(run) if any(part.training for part in model.modules()) else target
+    if not torch.allclose(target, again, rtol=0.0, atol=0.0, equal_nan=True):
+        raise ValueError(
+            f"run must return the same number each time, got {target.item()} and {again.item()}: "
+            "call model.eval() first"
+        )
     return target, {module: len(scale) for module, scale in scaling.scales.items()}
 
 
