@@ -10,9 +10,10 @@ import pytest
 import torch
 import transformers
 
+import regard
 from materials import minilm, smollm2
 from regard import atlas
-from regard.atlas import Atlas, Loader, survey
+from regard.atlas import Atlas, Loader, pretrained, survey
 from regard.atlas.shard_windows import Settings, prepare
 from regard.atlas.surveyor import Surveyor
 from regard.atlas.tables import tables
@@ -71,7 +72,7 @@ def assert_all_alike(cut: Atlas, whole: Atlas) -> None:
 
 def test_the_order_of_shards_changes_nothing(corpus: Path, loader: Loader) -> None:
     model, tokenizer = loader.model(), loader.tokenizer()
-    surveyor = Surveyor(model, tokenizer, batch_size=4)
+    surveyor = Surveyor(model, tokenizer, Settings(length=64), batch_size=4)
     parts: list[bytes] = []
     for shard in into_shards(find_units(corpus), 5):
         windows, tally = prepare(shard, tokenizer, Settings(length=64))
@@ -257,3 +258,35 @@ def test_known_induction_heads_are_found(tmp_path: Path) -> None:
                 expected[layer] += weights[0, :, row, row - half + 1].numpy() / half / len(windows)
     found_there = heads.repeats_induction.to_numpy().reshape(30, 9)
     np.testing.assert_allclose(found_there, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_effects_are_those_of_each_window(tmp_path: Path) -> None:
+    folder = small_model(tmp_path / "decoder", "decoder")
+    loader = pretrained(str(folder), dtype=torch.float64, generates=True)
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for number, text in enumerate(("A whale is no fish.", "Call me Ishmael. Some years ago")):
+        (corpus / f"{number}.txt").write_text(text, encoding="utf-8")
+    found = survey(corpus, tmp_path / "a.atlas", loader, effects=True)
+    model: Any = loader.model()
+    windows, _ = prepare(*into_shards(find_units(corpus), 1), loader.tokenizer(), Settings(512))
+    total = torch.zeros(2, 3, dtype=torch.float64)
+    for window in windows:
+        ids = torch.tensor([window.ids])
+
+        def run(ids: torch.Tensor = ids) -> torch.Tensor:
+            return -model(input_ids=ids, labels=ids).loss
+
+        total += regard.effects.heads(model, run).effects.abs()
+    assert len(windows) == 2
+    effect = found.heads["effect"].to_numpy().reshape(2, 3)
+    np.testing.assert_allclose(effect, (total / 2).numpy(), rtol=1e-6)
+    assert found.about.effects
+
+
+def test_effects_need_a_decoder_with_its_head(corpus: Path, loader: Loader, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="effects need a decoder, and BertModel is none"):
+        survey(corpus, tmp_path / "a.atlas", loader, length=64, effects=True)
+    headless = exact(small_model(tmp_path / "decoder", "decoder"))
+    with pytest.raises(ValueError, match="a language-model head, and GPT2Model has none"):
+        survey(corpus, tmp_path / "b.atlas", headless, length=64, effects=True)

@@ -92,6 +92,7 @@ SURFACE = {
         "--field",
         "--sample",
         "--seed",
+        "--effects",
         "--batch-size",
         "--shards",
         "--workers",

@@ -144,8 +144,10 @@ def test_other_models_are_refused(model: Any, reason: str) -> None:
 
 def test_wrong_arguments() -> None:
     model = gpt2()
-    with pytest.raises(ValueError, match="position must be counted from the end, as −1, got 3"):
+    with pytest.raises(ValueError, match="position must be negative, counted from the end, got 3"):
         shares_of(model, position=3)
+    with pytest.raises(ValueError, match="position must be from −13 to −1, got -14"):
+        shares_of(model, position=-14)
     with pytest.raises(ValueError, match="against must be from 0 to 49, got 50"):
         shares_of(model, against=50)
     with pytest.raises(ValueError, match=r"must return logits \[1, positions, vocabulary\], got"):

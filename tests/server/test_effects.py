@@ -15,6 +15,7 @@ from regard.server import publish
 from regard.server.publication import planned
 from tests.server.made import Made
 from tests.server.running import Running, served
+from tests.server.viewing import Viewing
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -91,3 +92,28 @@ def test_a_publication_with_effects(running: Running, recording: Recording, tmp_
         path = f"tiles/{tileset}/0/0/0.bin"
         asked = running.get(f"/data/{recording.digest}/{path}").content
         assert (folder / path).read_bytes() == asked
+
+
+@pytest.mark.slow
+def test_the_map_shows_them(viewing: Viewing, recording: Recording) -> None:
+    with served(recording, static=None) as site:
+        view = viewing.open(site.url, "#heads=c1-h0&pool=effect&scale=linear&x=80,120&y=80,120")
+        assert view.page.inner_text(".legend-words") == "effect on <b>Berlin</b>"
+        effects = recording[1].effects[0, 0, 80:120, 80:120].dense()
+        pixels = view.pixels()
+        for place in (int(effects.argmax()), int(effects.argmin())):
+            query, key = 80 + place // 40, 80 + place % 40
+            value = float(effects.flatten()[place])
+            assert view.ask(f"map.valueAt({key}, {query})")["value"] == pytest.approx(value)
+            left, top = view.place(key, query)
+            red, _, blue = (int(x) for x in pixels[round(top), round(left)])
+            # Blue supports, orange opposes.
+            assert (blue > red) == (value > 0)
+            view.page.mouse.move(left, top)
+            words = f"{value:.4f}".replace("-", "−")
+            view.until(lambda words=words: words in view.readout(), f"{words} is read out")
+        view.page.keyboard.press("m")
+        view.until(lambda: view.ask("map.look().pool") == "mean", "the mean of weights is shown")
+        view.page.select_option("#sorted-by", "effect")
+        about = "effect: effect on <b>Berlin</b>: gradient · output, summed"
+        view.until(lambda: about in view.page.inner_text("body"), "the measure is named")

@@ -42,6 +42,7 @@ class About:
         skipped: counts of skipped items, by reason.
         date: the date of the survey.
         versions: versions of Regard and its dependencies.
+        effects: whether the effects of heads were measured.
         format: the name of the format.
         version: the version of the format.
     """
@@ -62,6 +63,7 @@ class About:
     skipped: dict[str, int]
     date: str
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    effects: bool = False
     format: str = FORMAT
     version: int = VERSION
 
@@ -104,6 +106,8 @@ class About:
                 f"{path} has format version {found.get('version')}, and this Regard reads up to "
                 f"{VERSION}: upgrade Regard"
             )
+        # Atlases that were made before there were effects have none.
+        found.setdefault("effects", False)
         names = {one.name for one in fields(cls)}
         missing = names - found.keys()
         if missing:
@@ -123,7 +127,7 @@ class SurveyPlan:
         model: the name of the model.
         stamp: a digest of the model's files.
         source: the corpus.
-        settings: the settings of the windows.
+        settings: its settings.
         shards: number of shards.
         digest: a digest of the content of all shards.
     """

@@ -99,9 +99,7 @@ class _Count:
     def __init__(
         self, surveyor: type[Surveyor], loader: Loader, settings: Settings, batch_size: int
     ) -> None:
-        self._surveyor = surveyor(
-            loader.model(), loader.tokenizer(), batch_size=batch_size, seed=settings.seed
-        )
+        self._surveyor = surveyor(loader.model(), loader.tokenizer(), settings, batch_size)
 
     def __call__(self, row: Row) -> Row:
         tally = self._surveyor.count(pickle.loads(row["windows"]))

@@ -38,6 +38,7 @@ def pretrained(
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
     allow_remote_code: bool = False,
+    generates: bool = False,
 ) -> Loader:
     """Return a loader of a transformers model, from safetensors.
 
@@ -47,11 +48,12 @@ def pretrained(
         device: its device.
         allow_remote_code: whether to run Python files that come with the model; without it, a model
             that needs them is an error.
+        generates: whether to load a decoder with its language-model head.
     """
     name, model, stamp = located(model)
     return Loader(
         name,
-        partial(_model, model, dtype, device, allow_remote_code),
+        partial(_model, model, dtype, device, allow_remote_code, generates),
         partial(_tokenizer, model, allow_remote_code),
         f"{dtype} {stamp}",
     )
@@ -91,10 +93,13 @@ def _stamp(model: Path) -> str:
     return content.hexdigest()[:12]
 
 
-def _model(model: str, dtype: torch.dtype, device: str, allow_remote_code: bool) -> nn.Module:
+def _model(
+    model: str, dtype: torch.dtype, device: str, allow_remote_code: bool, generates: bool
+) -> nn.Module:
     transformers = needed("transformers")
     transformers.utils.logging.disable_progress_bar()
-    found = transformers.AutoModel.from_pretrained(
+    auto = transformers.AutoModelForCausalLM if generates else transformers.AutoModel
+    found = auto.from_pretrained(
         model,
         config=config_of(model, allow_remote_code=allow_remote_code),
         trust_remote_code=allow_remote_code,

@@ -20,19 +20,21 @@ REPEATS = Unit(url="", name="repeats", kind="repeats", number=0, size=0, stamp="
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of windows.
+    """The settings of a survey.
 
     Attributes:
         length: maximum tokens per window.
         field: the field of the text in records; None for the defaults.
         sample: the fraction of documents to sample.
         seed: the random seed.
+        effects: whether to measure the effects of heads.
     """
 
     length: int
     field: str | None = None
     sample: float = 1.0
     seed: int = 0
+    effects: bool = False
 
     def wants(self, document: str) -> bool:
         """Return whether a document is in the sample, by its name."""

@@ -41,6 +41,7 @@ def survey(
     field: str | None = None,
     sample: float = 1.0,
     seed: int = 0,
+    effects: bool = False,
     batch_size: int = 32,
     shards: int | None = None,
     workers: int | None = None,
@@ -66,6 +67,9 @@ def survey(
             "text", "content" and "body".
         sample: the fraction of documents to read, sampled by name.
         seed: the random seed.
+        effects: whether to measure the effect of each head on the log-probability of the next
+            token; takes a backward pass for each window, and a decoder. A loader must load it with
+            its language-model head.
         batch_size: maximum windows per batch.
         shards: number of shards, which are retried as a whole. By default about a quarter of a
             mebibyte of text each.
@@ -85,11 +89,12 @@ def survey(
         raise ValueError(f"workers must be at least 1, got {workers}")
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    loader = pretrained(model) if isinstance(model, str) else model
+    loader = pretrained(model, generates=effects) if isinstance(model, str) else model
     all_shards = into_shards(find_units(source, out), shards)
     all_shards.append(Shard(len(all_shards), (REPEATS,)))
     tokenizer: Any = loader.tokenizer()
-    settings = Settings(_length(length, tokenizer.model_max_length), field, sample, seed)
+    longest = _length(length, tokenizer.model_max_length)
+    settings = Settings(longest, field, sample, seed, effects)
     plan = SurveyPlan.of(loader, os.fspath(source), settings, all_shards)
     folder = Path(out)
     parts = _begin(folder, plan)
@@ -155,7 +160,7 @@ def _counted_here(
     """Yield the name of each shard and the bytes of its tally, counted in this process."""
     if not shards:
         return
-    surveyor = Surveyor(loader.model(), tokenizer, batch_size=batch_size, seed=settings.seed)
+    surveyor = Surveyor(loader.model(), tokenizer, settings, batch_size)
     for shard in shards:
         windows, read = prepare(shard, tokenizer, settings)
         tally = surveyor.count(windows)

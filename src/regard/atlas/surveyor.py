@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from jaxtyping import Int
+from torch import Tensor, nn
 
 from regard.atlas.examples import Example, excerpt
 from regard.atlas.head_statistics import REACH, SINK_LOOKERS, Habits, HabitsResult
 from regard.atlas.probes import Coreference, Probe, Relations
 from regard.atlas.sampled_top_keys import Glimpses, GlimpsesResult
+from regard.atlas.shard_windows import Settings
 from regard.atlas.stable_hash import drawn
 from regard.atlas.tally import Tally
 from regard.atlas.vocabulary import Vocabulary
@@ -34,21 +36,26 @@ class Surveyor:
     Args:
         model: a model of transformers that takes `input_ids`, in evaluation mode.
         tokenizer: its tokenizer.
+        settings: the settings of the survey.
         batch_size: maximum windows per batch.
-        seed: the random seed.
     """
 
     def __init__(
-        self, model: nn.Module, tokenizer: Any, *, batch_size: int = 32, seed: int = 0
+        self, model: nn.Module, tokenizer: Any, settings: Settings, batch_size: int = 32
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self._modules: list[str] = []
-        self._model, self._batch_size, self._seed = model, batch_size, seed
+        self._model, self._batch_size, self._seed = model, batch_size, settings.seed
+        self._effects = settings.effects
+        if settings.effects:
+            # Outputs of attention need gradients, parameters don't.
+            model.requires_grad_(False)
         self._vocabulary = Vocabulary(tokenizer)
         self._device = next(model.parameters()).device
         self._options = {"use_cache": False} if hasattr(_config(model), "use_cache") else {}
         self._probes: list[Probe] | None = None
+        self._is_causal = False
 
     def count(self, windows: Sequence[TokenWindow]) -> Tally:
         """Return the sums over some windows.
@@ -71,6 +78,9 @@ class Surveyor:
         counts = [] if kind == "mentions" else [_Counts(windows, self._vocabulary, self._seed)]
         reductions = [one for each in counts for one in each.reductions]
         seen = self._seen(ids, [*reductions, *(probe.groups(windows) for probe in probes)])
+        if self._effects and kind in ("text", "sentence"):
+            for window in ids:
+                self._add_effects(window[None], tally)
         for each in counts:
             each.add_totals(tally)
         for probe in probes:
@@ -96,16 +106,35 @@ class Surveyor:
         self._modules = [call.module for call in seen]
         return seen
 
+    def _add_effects(self, ids: Int[Tensor, "1 tokens"], tally: Tally) -> None:
+        """Add the size of the effect of each head on the mean log-probability of the next token."""
+        if ids.shape[1] < 2:
+            return
+        if not self._is_causal:
+            raise ValueError(f"effects need a decoder, and {type(self._model).__name__} is none")
+        with torch.enable_grad(), watch(self._model, effects=True) as seen:
+            output = self._model(input_ids=ids, **self._options)
+            if not hasattr(output, "logits"):
+                raise ValueError(
+                    f"effects need a language-model head, and {type(self._model).__name__} has none"
+                )
+            logits = output.logits[0, :-1]
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            logits.log_softmax(dim=-1).gather(1, ids[0, 1:, None]).mean().backward()
+        tally.add("effect_windows", 1)
+        for number, call in enumerate(seen):
+            tally.add("effect", call.checked_gradient.by_head().abs().cpu().numpy(), number)
+
     def _known_probes(self, ids: torch.Tensor) -> list[Probe]:
         """Return the probes, for a causal model or not; tested on two tokens."""
         if self._probes is None:
             with torch.no_grad(), watch(self._model, check=False) as seen:
                 self._model(input_ids=ids[:, :1].expand(1, 2), **self._options)
-            causal = all(
+            self._is_causal = all(
                 call.pattern is not None and not bool(call.pattern.allows([0], [1]))
                 for call in seen
             )
-            self._probes = [Relations(causal=causal), Coreference()]
+            self._probes = [Relations(causal=self._is_causal), Coreference()]
         return self._probes
 
 

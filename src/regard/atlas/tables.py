@@ -84,7 +84,7 @@ SCHEMA: dict[str, dict[str, str]] = {
         "float",
     )
     | {"same_token_rows": "int", "induction": "float", "induction_rows": "int"}
-    | dict.fromkeys(("repeats_induction", "sink_first", "sinks", "received_top"), "float")
+    | dict.fromkeys(("repeats_induction", "sink_first", "sinks", "received_top", "effect"), "float")
     | {"labels": "texts", "evidence": "texts"},
     "offsets": {**_PLACE, "offset": "int", "share": "float"},
     "distances": {**_PLACE, "nearest": "int", "farthest": "int", "share": "float"},
@@ -126,6 +126,8 @@ def _heads(tally: Tally) -> Rows:
     }
     if "repeats/after" in sums:
         columns["repeats_induction"] = _mean(sums["repeats/after"], sums["repeats/after_rows"])
+    if "effect" in sums:
+        columns["effect"] = _mean(sums["effect"], sums["effect_windows"])
     counts = {
         "rows": rows,
         "same_token_rows": int(sums["same_rows"]),

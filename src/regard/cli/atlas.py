@@ -58,6 +58,10 @@ def survey(
         float, typer.Option(min=0.0, max=1.0, help="Fraction of documents to sample.")
     ] = 1.0,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    effects: Annotated[
+        bool,
+        typer.Option("--effects", help="Measure the effect of each head on the next token."),
+    ] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Maximum windows per batch.")] = 32,
     shards: Annotated[int | None, typer.Option(min=1, help="Number of shards.")] = None,
     workers: Annotated[
@@ -96,6 +100,7 @@ def survey(
             device=device,
             allow_pickle=allow_pickle,
             allow_remote_code=allow_remote_code,
+            generates=effects,
         ),
         partial(load_tokenizer, place, allow_remote_code=allow_remote_code),
         stamp,
@@ -108,6 +113,7 @@ def survey(
         field=field,
         sample=sample,
         seed=seed,
+        effects=effects,
         batch_size=batch_size,
         shards=shards,
         workers=workers,

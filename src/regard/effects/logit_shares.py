@@ -87,7 +87,7 @@ def logit_shares(
         ValueError: the model is not of this form, or an argument is out of range.
     """
     if position >= 0:
-        raise ValueError(f"position must be counted from the end, as −1, got {position}")
+        raise ValueError(f"position must be negative, counted from the end, got {position}")
     with watch(model, values=True) as seen, _captured(model, position) as captured:
         result = run()
     logits = _logits(result, position)
@@ -141,7 +141,9 @@ def _captured(model: nn.Module, position: int) -> Iterator[dict[str, _Vectors]]:
             given = given[0]
         if not isinstance(given, Tensor) or given.dim() != 3 or not given.is_floating_point():
             return None
-        return given[0, position].double() if len(given) == 1 and given.shape[1] else None
+        return (
+            given[0, position].double() if len(given) == 1 and -position <= given.shape[1] else None
+        )
 
     def hooked(name: str, module: nn.Module) -> None:
         def take(_: nn.Module, args: Any, options: Mapping[str, Any], output: Any) -> None:
@@ -167,6 +169,8 @@ def _logits(result: Any, position: int) -> Float[Tensor, "vocabulary"]:
         raise ValueError(f"run must return logits [1, positions, vocabulary], got {what}")
     if logits.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"the model must have float32 or float64, got {logits.dtype}")
+    if -position > logits.shape[1]:
+        raise ValueError(f"position must be from −{logits.shape[1]} to −1, got {position}")
     return logits[0, position]
 
 
@@ -210,7 +214,7 @@ def _of_block(
     if attention is None or attention.output is None:
         raise _refused(f"{call.projection.module} did not run as a module")
     rest = block.output - block.input - attention.output
-    near = _NEAR * float(block.output.abs().max() + block.input.abs().max())
+    near = _NEAR * (block.output.abs() + block.input.abs() + attention.output.abs())
     outputs = [one.output for name, one in captured.items() if name.startswith(f"{path}.")]
     alike = [x for x in outputs if x is not None and x.shape == rest.shape]
     if not any(bool(((x - rest).abs() <= near).all()) for x in alike):

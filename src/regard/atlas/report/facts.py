@@ -8,7 +8,7 @@ from regard.atlas.labels import Row, offsets_of, place_of
 from regard.atlas.report import heads as parts
 from regard.atlas.report.about import headline, provenance, skipped
 from regard.atlas.report.examples import example_of
-from regard.atlas.report.measures import MEASURES
+from regard.atlas.report.measures import MEASURES, measures_in
 from regard.atlas.report.scores import Places, coreference_of, relations_of
 from regard.atlas.rules import FEWEST, MEASURES_OF_RULES, RULES
 
@@ -48,7 +48,7 @@ def facts_of(tables: Mapping[str, Table], about: Mapping[str, Any]) -> dict[str,
         "version": VERSION,
         "title": str(about.get("model") or "Atlas"),
         "about": headline(about),
-        "measures": [asdict(measure) for measure in MEASURES],
+        "measures": [asdict(measure) for measure in measures_in(heads)],
         "heads": parts.heads_of(heads, offsets, distances),
         "offsets": parts.keys_of(offsets),
         "distances": parts.bins_of(rows.get("distances", ())),

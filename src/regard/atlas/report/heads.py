@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from regard.atlas.labels import Row, kind_of, known, place_of, top_offset
-from regard.atlas.report.measures import MEASURES
+from regard.atlas.report.measures import measures_in
 from regard.atlas.report.scores import Places
 from regard.atlas.rules import RULES
 
@@ -23,6 +23,7 @@ def heads_of(rows: Sequence[Row], offsets: Shares, distances: Shares) -> list[di
         distances: shares in each bin of distances.
     """
     all_offsets, all_bins = keys_of(offsets), keys_of(distances)
+    measures = measures_in(rows)
     return [
         {
             "layer": row["layer"],
@@ -30,7 +31,7 @@ def heads_of(rows: Sequence[Row], offsets: Shares, distances: Shares) -> list[di
             "module": str(row.get("module") or ""),
             "rows": known(row.get("rows")),
             "labels": _labels(row),
-            "values": [known(row.get(measure.id)) for measure in MEASURES],
+            "values": [known(row.get(measure.id)) for measure in measures],
             "offsets": _line(offsets.get(place_of(row)), all_offsets),
             "distances": _line(distances.get(place_of(row)), all_bins),
         }

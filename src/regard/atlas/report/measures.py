@@ -1,7 +1,10 @@
 """Names and definitions of the measures."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from regard.atlas.labels import Row, known
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,20 @@ MEASURES = (
         "the largest mean weight that a token gets from the rows that can see it, on average over "
         "windows",
     ),
+    ReportMeasure(
+        "effect",
+        "effect",
+        "nats",
+        "size of the effect on the mean log-probability of the next token, by gradient, on average "
+        "over windows",
+        "log",
+    ),
 )
 """All measures, in the order of menus. Those without a unit are shares of attention, 0 to 1; means
 over rows by default."""
+
+
+def measures_in(heads: Sequence[Row]) -> list[ReportMeasure]:
+    """Return the measures of a survey: the effect only if it was measured."""
+    has_effects = any(known(row.get("effect")) is not None for row in heads)
+    return [measure for measure in MEASURES if measure.id != "effect" or has_effects]

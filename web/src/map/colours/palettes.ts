@@ -22,10 +22,10 @@ const LIGHT_STOPS: Readonly<Record<Palette, readonly string[]>> = {
   grey: ["#ececee", "#c9cacf", "#9a9ca4", "#6a6d76", "#3b3e47", "#111318"],
 };
 
-/** The colours of effects, from the lowest to the highest, as in src/regard/views/diverging.py. */
+/** The colours of effects, as in src/regard/views/diverging.py, but 0 looks like the paper. */
 const DIVERGING = {
-  light: ["#b84e00", "#eb9a4c", "#f8d9b6", "#f0f1ef", "#c6dcf9", "#7aaef2", "#2a69c4"],
-  dark: ["#ffb465", "#c4731d", "#663c14", "#262a33", "#1c3f74", "#3a78d2", "#9dc5ff"],
+  light: ["#b84e00", "#eb9a4c", "#f8d9b6", PAPER.light, "#c6dcf9", "#7aaef2", "#2a69c4"],
+  dark: ["#ffb465", "#c4731d", "#663c14", PAPER.dark, "#1c3f74", "#3a78d2", "#9dc5ff"],
 } as const;
 
 /** A palette, or the one scale of signed numbers. */

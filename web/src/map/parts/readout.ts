@@ -82,5 +82,6 @@ function wordsFor(cell: CellValue | null, pool: Pool): (Node | string)[] {
 /** Four digits, and the power of ten where there would be only zeros. */
 export function weightName(value: number): string {
   if (value === 0) return "0";
-  return Math.abs(value) >= 0.001 ? value.toFixed(4) : value.toExponential(2).replace("e-", "e−");
+  const figures = Math.abs(value) >= 0.001 ? value.toFixed(4) : value.toExponential(2);
+  return figures.replaceAll("-", "−");
 }
