@@ -39,8 +39,11 @@ class OutputGradient:
         """Add what a backward pass has brought."""
         self.total = gradient if self.total is None else self.total + gradient
 
-    def by_head(self) -> Float[Tensor, "heads"]:
+    def by_head(self, batch: int | None = None) -> Float[Tensor, "heads"]:
         """Return g·o of each head, summed over sequences and queries; 0 if no gradient has come.
+
+        Args:
+            batch: only this sequence.
 
         Raises:
             Overwritten: the model has written over the output since.
@@ -51,4 +54,4 @@ class OutputGradient:
         if self._versions.modified():
             raise Overwritten(self.overwritten.format(name="output"))
         products = self.total.to(dtype) * self._output.to(dtype)
-        return products.sum(dim=(0, 2, 3))
+        return (products if batch is None else products[batch : batch + 1]).sum(dim=(0, 2, 3))
