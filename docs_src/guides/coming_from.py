@@ -27,6 +27,18 @@ page = regard.page(seen, tokens)  # the last line of a cell in a notebook
 page.save("attention.html")
 # --8<-- [end:page]
 
+# --8<-- [start:neuron]
+regard.page(seen, tokens, dimensions=True).save("neurons.html")
+# --8<-- [end:neuron]
+
+# --8<-- [start:pair]
+two = tokenizer("The rabbit hopped.", "The turtle was slow.", return_tensors="pt")
+with torch.no_grad(), regard.watch(model) as seen_pair:
+    model(**two)
+pair = tokenizer.convert_ids_to_tokens(two["input_ids"][0])
+regard.page(seen_pair, pair, sentence_b_start=pair.index("[SEP]") + 1).save("pair.html")
+# --8<-- [end:pair]
+
 # --8<-- [start:weights]
 with torch.no_grad():
     outputs = model(**inputs, output_attentions=True)

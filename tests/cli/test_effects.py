@@ -1,6 +1,7 @@
 """`regard look` and `regard heads` with `--effect-of`, against gradients of eager attention."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,23 @@ def test_heads_are_sorted_by_effect(folder: Path) -> None:
     assert "by its gradient" in run("heads", *given)
 
 
+def test_a_page_of_effects(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    run("look", "-m", folder, "--effect-of", "violin", "--against", "sea", "--save", path)
+    html = path.read_text(encoding="utf-8")
+    assert f"<title>{TEXT} – {folder.name}</title>" in html
+    target = "the logit of “violin” minus that of “sea”"
+    (said,) = re.findall(r'id="regard-page">(.*?)</script>', html)
+    assert json.loads(said)["effect_on"] == target
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--effect-of", "violin sea"], "must be one token each"),
         (["--effect-of", "banjo"], "has no token 'banjo', only '[UNK]' for unknown ones"),
         (["--against", "sea"], "--against needs --effect-of"),
-        (["--effect-of", "sea", "--save", "page.html"], "can't be combined"),
+        (["--effect-of", "sea", "--save", "page.png"], "--save must end with .html, got page.png"),
     ],
 )
 def test_what_can_not_be_is_refused(folder: Path, words: list[str], said: str) -> None:

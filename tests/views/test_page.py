@@ -165,6 +165,12 @@ def test_maps_are_pooled_weights() -> None:
     assert np.abs(maps[:HEADS] - expected.numpy()).max() <= 0.51
 
 
+def test_short_texts_have_maps_only_if_edges_are_left_out() -> None:
+    whole, some = (regard.page([call_of(9)], ["t"] * 9, keep=keep) for keep in (9, 8))
+    assert 'id="regard-maps"' not in whole.html
+    assert inflated(some, "maps").size == (HEADS + 1) * 81
+
+
 def test_an_encoder_and_a_decoder() -> None:
     calls = [
         call_of(4, module="encoder.layers.0.self_attn"),
@@ -436,6 +442,12 @@ def test_what_it_says_of_itself(tmp_path: Any) -> None:
             "is cross-attention: pass the tokens of its keys",
         ),
         ([call_of(4)], {"keep": 0}, "keep must be at least 1, got 0"),
+        ([call_of(4)], {"sentence_b_start": 4}, "sentence_b_start must be from 1 to 3, got 4"),
+        (
+            call_of(4).matrix[..., :2, :],
+            {"sentence_b_start": 2},
+            "sentence_b_start needs one text, and all of its tokens as queries and keys",
+        ),
         (
             call_of(9).matrix[..., 2:6, 4:],
             {},

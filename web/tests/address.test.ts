@@ -12,19 +12,20 @@ const STATE: State = {
   token: 2,
   pinned: true,
   hovered: null,
+  sentences: "A → B",
   colouredBy: "entropy",
 };
 
 describe("the address", () => {
   it.each([
-    [STATE, "layer=1&head=1&token=2&view=text&direction=from&colour=entropy"],
+    [STATE, "layer=1&head=1&token=2&view=text&direction=from&sentences=AB&colour=entropy"],
     [
       { ...STATE, place: { block: 0, section: 2 } },
-      "layer=0&head=mean&token=2&view=text&direction=from&colour=entropy",
+      "layer=0&head=mean&token=2&view=text&direction=from&sentences=AB&colour=entropy",
     ],
     [
       { ...STATE, place: { block: 2, section: 0 }, colouredBy: "map" },
-      "average=0&token=2&view=text&direction=from",
+      "average=0&token=2&view=text&direction=from&sentences=AB",
     ],
   ])("holds the state", (state, address) => {
     expect(toAddress(state, BLOCKS)).toBe(address);

@@ -30,7 +30,14 @@ describe("the edges of a layer", () => {
       it(`come back: ${queries} × ${keys}, ${weightBits} bits`, () => {
         const sections = [0, 1, 2].map((seed) => someSection(queries, keys, 16, seed));
         const bytes = Uint8Array.from(sections.flatMap((one) => encodeSection(one, weightBits)));
-        const decoded = decodeAll(bytes, { queries, keys, sections: 3, weightBits, what: "it" });
+        const decoded = decodeAll(bytes, {
+          queries,
+          keys,
+          sections: 3,
+          weightBits,
+          largest: null,
+          what: "it",
+        });
         for (const [index, edges] of decoded.entries()) {
           expectSame(edges, sections[index] as Section, ROUNDING[weightBits]);
         }
@@ -45,14 +52,28 @@ describe("the edges of a layer", () => {
       return query === keys - 1 ? [[4, 0.5]] : [];
     });
     const bytes = Uint8Array.from(encodeSection(section, 16));
-    const shape: Shape = { queries: keys, keys, sections: 1, weightBits: 16, what: "it" };
+    const shape: Shape = {
+      queries: keys,
+      keys,
+      sections: 1,
+      weightBits: 16,
+      largest: null,
+      what: "it",
+    };
     const [edges] = decodeAll(bytes, shape);
     expect([...(edges?.lookedAtBy(0).tokens ?? [])]).toEqual([keys - 1]);
     expect([...(edges?.lookedAtBy(keys - 1).tokens ?? [])]).toEqual([4]);
   });
 
   it("that are cut short or too long are told, not shown", () => {
-    const shape: Shape = { queries: 9, keys: 9, sections: 2, weightBits: 8, what: "layer 3" };
+    const shape: Shape = {
+      queries: 9,
+      keys: 9,
+      sections: 2,
+      weightBits: 8,
+      largest: null,
+      what: "layer 3",
+    };
     const section = encodeSection(someSection(9, 9, 4, 5), 8);
     const bytes = Uint8Array.from([...section, ...section]);
     expect(() => findSections(bytes.subarray(0, -1), shape)).toThrow(
@@ -64,7 +85,14 @@ describe("the edges of a layer", () => {
   });
 
   it("that lead out of the text are told, not shown", () => {
-    const shape: Shape = { queries: 1, keys: 6, sections: 1, weightBits: 8, what: "layer 3" };
+    const shape: Shape = {
+      queries: 1,
+      keys: 6,
+      sections: 1,
+      weightBits: 8,
+      largest: null,
+      what: "layer 3",
+    };
     const bytes = Uint8Array.from(encodeSection([[[7, 0.5]]], 8));
     expect(() => decodeAll(bytes, shape)).toThrow("weights of layer 3 are damaged");
   });
@@ -73,7 +101,14 @@ describe("the edges of a layer", () => {
 describe("who looks at a token", () => {
   it("is the same weights from the other side", () => {
     const section = someSection(40, 30, 8, 3);
-    const shape: Shape = { queries: 40, keys: 30, sections: 1, weightBits: 16, what: "it" };
+    const shape: Shape = {
+      queries: 40,
+      keys: 30,
+      sections: 1,
+      weightBits: 16,
+      largest: null,
+      what: "it",
+    };
     const [edges] = decodeAll(Uint8Array.from(encodeSection(section, 16)), shape);
     if (!edges) throw new Error("nothing was decoded");
     const received = edges.received();

@@ -60,9 +60,14 @@ export function somePage(part: Partial<PageData> = {}): PageData {
     measures: {},
   } as const;
   return {
-    version: 3,
+    version: 4,
     title: "Title",
     about: "",
+    effect_on: null,
+    largest: null,
+    sentence_b_start: null,
+    diverging: { light: ["#000000", "#ffffff"], dark: ["#000000", "#ffffff"] },
+    vectors: [],
     texts: [{ name: "text", pieces: ["a", " b", " c"], positions: null }],
     layers: [
       { ...layer, module: "layers.0", name: "0", title: "layer 0" },

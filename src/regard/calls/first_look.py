@@ -84,6 +84,17 @@ def first_looks(layers: Sequence[Layer], batch: int | None = None) -> Iterator[F
         yield replace(found, layer=numbers[found.layer])
 
 
+def reason(found: FirstLook, layers: Sequence[Layer]) -> str:
+    """Say why a token is shown first."""
+    if found.is_last:
+        return "the last token, which predicts the next"
+    if found.key is None:
+        return "no word looks at another"
+    some = len(layers[found.layer].queries.pieces) > FIRST_SCREEN
+    among = f"of the first {FIRST_SCREEN} tokens" if some else "of all words"
+    return f"{among} it looks hardest at another word"
+
+
 def informative(layer: Layer, queries: Int[Tensor, "some"]) -> Bool[Tensor, "some keys"]:
     """Return which keys are words other than the first token, the query and its neighbours."""
     keys = torch.tensor(layer.keys.positions)

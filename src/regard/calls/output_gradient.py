@@ -45,8 +45,11 @@ class OutputGradient:
         if self._value_version.modified():
             raise Overwritten(self.overwritten.format(name="value"))
 
-    def by_head(self) -> Float[Tensor, "heads"]:
+    def by_head(self, batch: int | None = None) -> Float[Tensor, "heads"]:
         """Return g·o of each head, summed over sequences and queries; 0 if no gradient has come.
+
+        Args:
+            batch: only this sequence.
 
         Raises:
             Overwritten: the model has written over the output since.
@@ -57,4 +60,4 @@ class OutputGradient:
         if self._output_version.modified():
             raise Overwritten(self.overwritten.format(name="output"))
         products = self.total.to(dtype) * self._output.to(dtype)
-        return products.sum(dim=(0, 2, 3))
+        return (products if batch is None else products[batch : batch + 1]).sum(dim=(0, 2, 3))

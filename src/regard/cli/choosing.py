@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from regard.calls.first_look import FIRST_SCREEN, first_look
+from regard.calls.first_look import first_look, reason
 from regard.calls.texts import Layer
 from regard.calls.tokens import label
 from regard.cli.running import layer_number
@@ -82,16 +82,10 @@ def chosen_token(layers: Sequence[Layer], wanted: str | None, *, head: int | Non
     if len(pieces) == 1:
         return Chosen(0)
     first = first_look(layers, head=head)
-    if first.is_last:
-        return Chosen(first.query, f"the last token, which predicts the next; {_ANY_OTHER}")
-    if first.key is None:
-        return Chosen(first.query, f"no word looks at another; {_ANY_OTHER}")
-    among = f"of the first {FIRST_SCREEN} tokens" if len(pieces) > FIRST_SCREEN else "of all words"
-    layer = layers[first.layer]
-    at = f"{label(layer.keys.pieces[first.key])}@{first.key}"
-    where = f"{layer_number(layer.call)}.{first.head}"
-    return Chosen(
-        first.query,
-        f"{among} it looks hardest at another word ({at}, {in_figures(first.weight, 2)} in "
-        f"{where}); {_ANY_OTHER}",
-    )
+    why = reason(first, layers)
+    if not first.is_last and first.key is not None:
+        layer = layers[first.layer]
+        at = f"{label(layer.keys.pieces[first.key])}@{first.key}"
+        where = f"{layer_number(layer.call)}.{first.head}"
+        why += f" ({at}, {in_figures(first.weight, 2)} in {where})"
+    return Chosen(first.query, f"{why}; {_ANY_OTHER}")

@@ -82,10 +82,8 @@ def look(
         regard look "The capital of France is" -m ./smollm2 --effect-of " Paris" --against " Rome"
     """
     effect = next_token(effect_of, against)
-    if effect is not None and save_to is not None:
-        raise ValueError("--effect-of and --save can't be combined: leave one out")
     if save_to is not None:
-        check_ending(save_to, (".html", *FIGURES))
+        check_ending(save_to, (".html", *FIGURES) if effect is None else (".html",))
     elif opened:
         raise ValueError("--open needs a file: add --save")
     if save_to is not None and as_json:
@@ -106,7 +104,17 @@ def look(
     if save_to is not None:
         asked = None if token is None else asked_token(token, readable(found.tokens))
         number = None if asked is None else asked.number
-        path = save(save_to, given, found, found.seen, loaded, layer=layer, head=head, token=number)
+        path = save(
+            save_to,
+            given,
+            found,
+            found.seen,
+            loaded,
+            layer=layer,
+            head=head,
+            token=number,
+            effect=effect,
+        )
         if asked is not None and asked.why:
             tell(f"token {asked.number}: {asked.why}")
         tell(f"{path} ({path.stat().st_size / 1e3:,.0f} kB)")

@@ -7,6 +7,7 @@ from typing import Any
 from regard.calls import AttentionCall
 from regard.cli.head_ranking import main_call
 from regard.cli.loading import Loaded
+from regard.cli.next_token import NextToken
 from regard.cli.running import Run
 from regard.views import page
 
@@ -23,12 +24,18 @@ def save(
     layer: int | None,
     head: int | None,
     token: int | None,
+    effect: NextToken | None = None,
 ) -> Path:
     """Write a page or a figure, by the file's suffix."""
     if path.suffix.lower() == ".html":
-        about = f"{loaded.name} · {len(run.tokens):,} tokens"
-        title = title_of(text)
-        return page(calls, run.tokens, source=run.source, title=title, about=about).save(path)
+        return page(
+            calls,
+            run.tokens,
+            source=run.source,
+            title=f"{title_of(text)} – {loaded.name}",
+            about=f"{len(run.tokens):,} tokens",
+            effect_on=None if effect is None else str(effect),
+        ).save(path)
     figure = _figure(run, calls, layer=layer, head=head, token=token)
     figure.savefig(path)
     return path

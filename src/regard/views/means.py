@@ -7,7 +7,7 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.matrix import AttentionMatrix
+from regard.matrix.lazy_matrix import LazyMatrix
 
 _PAIRS = 2**24
 """Weights of a matrix computed at once: 64 MB of float32."""
@@ -25,7 +25,7 @@ class MeanRows(NamedTuple):
     means: Iterator[Float[Tensor, "rows keys"]]
 
 
-def mean_rows(matrices: Sequence[AttentionMatrix]) -> Iterator[MeanRows]:
+def mean_rows(matrices: Sequence[LazyMatrix]) -> Iterator[MeanRows]:
     """Yield the means over the heads of matrices, some rows of all at a time.
 
     Args:
@@ -39,6 +39,6 @@ def mean_rows(matrices: Sequence[AttentionMatrix]) -> Iterator[MeanRows]:
         yield MeanRows(rows, map(partial(_mean, rows), matrices))
 
 
-def _mean(rows: range, matrix: AttentionMatrix) -> Float[Tensor, "rows keys"]:
+def _mean(rows: range, matrix: LazyMatrix) -> Float[Tensor, "rows keys"]:
     weights = matrix[..., rows.start : rows.stop, :].dense()
     return weights.mean(dim=0).cpu() if "heads" in matrix.axes else weights.cpu()

@@ -35,7 +35,9 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
     """Open HTML in the browser, without a network; at the end, see that it missed nothing."""
-    with opening(browser, tmp_path, ".token, [role=alert]:not([hidden]), iframe") as open_html:
+    with opening(
+        browser, tmp_path, ".token, .head-tile, [role=alert]:not([hidden]), iframe"
+    ) as open_html:
         yield open_html
 
 

@@ -41,7 +41,7 @@ def screen(width: int) -> dict[str, Any]:
 
 class TestLayout:
     @pytest.mark.parametrize("width", [360, 1440])
-    @pytest.mark.parametrize("view", ["lines", "text"])
+    @pytest.mark.parametrize("view", ["lines", "text", "heads"])
     def test_no_texts_overlap_or_overflow(
         self, short: str, cross: str, open_page: Open, width: int, view: str
     ) -> None:
@@ -57,7 +57,7 @@ class TestLayout:
 
     @pytest.mark.parametrize("width", [600, 768, 1199, 2000])
     def test_widths_between_and_beyond(self, cross: str, open_page: Open, width: int) -> None:
-        for view in ("lines", "text"):
+        for view in ("lines", "text", "heads"):
             page = open_page(cross, f"#view={view}&layer=2&head=0&token=1", **screen(width))
             shown(page)
             assert page.evaluate(TEXT_FAULTS) == []
@@ -70,3 +70,27 @@ class TestLayout:
             "(box => box.scrollHeight <= box.clientHeight + 1)(document.querySelector('.scroller'))"
         )
         assert not page.locator(".switches").is_visible()
+
+
+class TestFlow:
+    TOPS = """() => [...document.querySelectorAll('.words .token')]
+        .map(token => Math.round(token.getBoundingClientRect().top))"""
+
+    def test_pieces_of_a_word_stay_together_on_a_phone(self, open_page: Open) -> None:
+        tokens = [piece for _ in range(20) for piece in (" un", "believ", "able")]
+        page = open_page(html_of(tokens, layers=1), "#view=text", **PHONE)
+        shown(page)
+        tops = page.evaluate(self.TOPS)
+        assert len(set(tops)) > 2
+        for word in range(20):
+            assert len(set(tops[3 * word : 3 * word + 3])) == 1
+
+    def test_lines_broken_at_a_width_go_on(self, open_page: Open) -> None:
+        line = [" word"] * 13 + ["\n"]
+        tokens = ["word", *line[1:]] * 6
+        page = open_page(html_of(tokens, layers=1), "#view=text", **PHONE)
+        shown(page)
+        tops = page.evaluate(self.TOPS)
+        # What follows a break stands on the same line, unless that is full.
+        same = [tops[14 * row] == tops[14 * row - 1] for row in range(1, 6)]
+        assert sum(same) >= 3

@@ -131,6 +131,30 @@ class TestTwoTexts:
         page.locator("[data-block='0'][data-section='1']").click()
         assert head(page) == "Encoder layer 0, head 1"
 
+    def test_stacks_are_reached_by_name(self, cross: str, open_page: Open) -> None:
+        page = open_page(cross, "#layer=0&head=0")
+        page.get_by_label("cross", exact=True).check()
+        assert head(page) == "Cross layer 0, head 0"
+
+
+class TestSentencePairs:
+    def test_looks_from_one_to_the_other(self, open_page: Open) -> None:
+        call = call_of(len(WORDS))
+        made = regard.page(call, WORDS, sentence_b_start=6)
+        page = open_page(made.html, "#layer=0&head=2&token=7&sentences=BA")
+        weights = call.matrix.dense()[0, 2, 7]
+        shown(page)
+        rows = table(page)
+        assert [int(row[2]) for row in rows] == weights[:6].argsort(descending=True).tolist()
+        missing = 100 * weights[6:].sum().item()
+        (share,) = re.findall(r"not on these tokens\s+(.*) %", page.locator("tfoot").inner_text())
+        assert float(share.strip("<> ")) == pytest.approx(missing, abs=1)
+        token(page, 3).click()
+        assert shown(page) == "cross looks at nothing between these sentences."
+        page.get_by_label("Sentences").select_option("all")
+        shown(page)
+        assert len(table(page)) == len(WORDS)
+
 
 class TestHostileTokens:
     def test_are_only_text(self, open_page: Open) -> None:
@@ -193,14 +217,14 @@ class TestDamage:
         page.locator("[data-block='2'][data-section='0']").click()
         assert shown(page).startswith("animal looks")
 
-    def test_of_the_maps_leaves_the_weights(self, short: str, open_page: Open) -> None:
-        damaged = re.sub(r'(id="regard-maps">.{20}).*?(</script>)', r"\1\2", short, count=1)
+    def test_of_the_maps_leaves_the_weights(self, long: str, open_page: Open) -> None:
+        damaged = re.sub(r'(id="regard-maps">.{20}).*?(</script>)', r"\1\2", long, count=1)
         page = open_page(damaged)
         assert "maps of the heads cannot be read" in page.get_by_role("alert").first.inner_text()
         assert "looks most at" in shown(page)
 
     def test_of_the_description_is_said(self, short: str, open_page: Open) -> None:
-        page = open_page(short.replace('{"version":3', '{"version":3,,', 1))
+        page = open_page(short.replace('{"version":4', '{"version":4,,', 1))
         assert "the file is damaged" in page.get_by_role("alert").inner_text()
 
 
@@ -233,9 +257,9 @@ def test_a_long_page_is_small_and_opens(open_page: Open) -> None:
         dict.fromkeys(range(num_layers), mean),
         [average],
         16,
-        [{"layer": 0, "head": 0, "token": 5}],
+        [{"layer": 0, "head": 0, "token": 5, "why": "it is"}],
     )
-    words = {"title": "Long", "about": "", "explanation": None}
+    words = {"title": "Long", "about": "", "explanation": None, "sentence_b_start": None}
     page = composed(shown, words, limit=28_000_000)
     assert 1e6 < len(page.html) < 30e6
     # How soon, `benchmarks.page` measures: a shared machine may be busy for minutes.

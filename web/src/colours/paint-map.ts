@@ -1,19 +1,36 @@
-import type { HeadMap } from "../page/maps";
-import type { Scale } from "./scale";
+import type { PageData } from "../page/contract";
+import { type HeadMap, ZERO } from "../page/maps";
+import { mapScale, type Scale, scale } from "./scale";
+
+/** The colours of maps, and the brightness of nothing. */
+export interface MapColours {
+  readonly scale: Scale;
+  readonly zero: number;
+}
+
+export function mapColours({ largest, diverging }: PageData, dark: boolean): MapColours {
+  if (largest === null) return { scale: mapScale(dark), zero: 0 };
+  return { scale: scale(dark ? diverging.dark : diverging.light), zero: ZERO };
+}
 
 /** A map as a picture of the given size. Where cells must share a pixel, the brightest is seen. */
-export function paintMap(map: HeadMap, scale: Scale, width: number, height: number): ImageData {
+export function paintMap(
+  map: HeadMap,
+  { scale, zero }: MapColours,
+  width: number,
+  height: number,
+): ImageData {
   const picture = new ImageData(width, height);
   const columns = spans(map.columns, width);
   const rows = spans(map.rows, height);
   let at = 0;
   for (const [top, bottom] of rows) {
     for (const [left, right] of columns) {
-      let brightest = 0;
+      let brightest = zero;
       for (let row = top; row < bottom; row++) {
         for (let column = left; column < right; column++) {
           const cell = map.cells[row * map.columns + column] as number;
-          if (cell > brightest) brightest = cell;
+          if (Math.abs(cell - zero) > Math.abs(brightest - zero)) brightest = cell;
         }
       }
       picture.data[at] = scale[3 * brightest] as number;

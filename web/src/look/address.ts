@@ -1,5 +1,5 @@
 import type { Block } from "./blocks";
-import type { State } from "./state";
+import { SENTENCES, type State, VIEWS } from "./state";
 
 /** The state as the part of an address after "#". */
 export function toAddress(state: State, blocks: readonly Block[]): string {
@@ -15,7 +15,9 @@ export function toAddress(state: State, blocks: readonly Block[]): string {
   if (state.token !== null) fields.set("token", String(state.token));
   fields.set("view", state.view);
   if (state.direction === "from") fields.set("direction", "from");
-  if (state.colouredBy !== "map") fields.set("colour", state.colouredBy);
+  if (state.sentences !== "all") fields.set("sentences", state.sentences.replace(" → ", ""));
+  // Pages of effects begin with another colour.
+  if (state.colouredBy !== "map" || block?.over === "sum") fields.set("colour", state.colouredBy);
   return fields.toString();
 }
 
@@ -41,8 +43,10 @@ export function fromAddress(hash: string, blocks: readonly Block[]): Partial<Sta
   }
   const direction = fields.get("direction");
   if (direction === "from" || direction === "to") state.direction = direction;
-  const view = fields.get("view");
-  if (view === "lines" || view === "text") state.view = view;
+  const view = VIEWS.find((each) => each === fields.get("view"));
+  if (view) state.view = view;
+  const sentences = SENTENCES.find((each) => each.replace(" → ", "") === fields.get("sentences"));
+  if (sentences) state.sentences = sentences;
   const token = whole("token");
   if (token !== null) {
     state.token = token;

@@ -21,10 +21,13 @@ export interface Block {
   /** The numbers of the heads in the model: a page may have some of them. */
   readonly headNumbers: readonly number[];
   readonly measures: Readonly<Record<string, readonly (number | null)[]>>;
+  /** Weights of heads are averaged, effects are added up. */
+  readonly over: "mean" | "sum";
 }
 
 export function blocksOf(page: PageData): Block[] {
   const text = (index: number): Text => page.texts[index] as Text;
+  const over = page.largest === null ? "mean" : "sum";
   const layers = page.layers.map((layer, index): Block => {
     return {
       index,
@@ -39,6 +42,7 @@ export function blocksOf(page: PageData): Block[] {
       heads: layer.heads.length,
       headNumbers: layer.heads,
       measures: layer.measures,
+      over,
     };
   });
   const averages = page.averages.map((average, index): Block => {
@@ -55,6 +59,7 @@ export function blocksOf(page: PageData): Block[] {
       heads: 0,
       headNumbers: [],
       measures: {},
+      over,
     };
   });
   return [...layers, ...averages];
@@ -75,8 +80,8 @@ export function inOrder(blocks: readonly Block[]): Block[] {
 export function nameOf(block: Block, section: number): string {
   const head = block.headNumbers[section];
   if (head !== undefined) return `${block.title}, head ${head}`;
-  if (block.heads === 0) return `${block.title}, mean of heads`;
-  return `${block.title}, mean of ${block.heads} ${block.heads === 1 ? "head" : "heads"}`;
+  if (block.heads === 0) return `${block.title}, ${block.over} of heads`;
+  return `${block.title}, ${block.over} of ${block.heads} ${block.heads === 1 ? "head" : "heads"}`;
 }
 
 /** Where a token stands in the whole text. */

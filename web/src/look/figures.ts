@@ -8,6 +8,13 @@ export function effectInFigures(effect: number): string {
   return `${effect < 0 ? "−" : "+"}${Math.abs(effect).toFixed(3)}`;
 }
 
+/** A weight or an effect, whichever it is, with three digits or the first. */
+export function inFigures(weight: number, { signed }: { readonly signed: boolean }): string {
+  if (!signed) return weightInFigures(weight);
+  if (weight === 0 || Math.abs(weight) >= 0.0005) return effectInFigures(weight);
+  return `${weight < 0 ? "−" : "+"}${Number(Math.abs(weight).toPrecision(1))}`;
+}
+
 /** A score with two digits. */
 export function scoreInFigures(score: number): string {
   return score.toFixed(2);

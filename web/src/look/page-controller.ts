@@ -1,10 +1,10 @@
-import type { FirstLook } from "../page/contract";
-import type { Edges } from "../page/edges";
+import type { FirstLook, PageData } from "../page/contract";
 import { inWords } from "../page/errors";
 import { type Block, inOrder } from "./blocks";
 import { litBy, type Scene, sceneOf } from "./scene";
+import { chosenSentences, type Sections } from "./sentences";
 import { type Direction, type Hovered, other, type Place, type State, type View } from "./state";
-import type { Weights } from "./weights";
+import type { LayerEdges, Weights } from "./weights";
 
 export interface Show {
   /** There is something new to see. */
@@ -15,7 +15,9 @@ export interface Show {
 
 /** What is being looked at, and all ways to look at something else. */
 export class PageController {
-  #edges: Edges | null = null;
+  #layer: LayerEdges | null = null;
+  #chosen: Sections | null = null;
+  #chosenFor = "";
   #frame = 0;
   #headBeforeMean = 0;
   /** Without a choice of the reader, the token to show first is shown. */
@@ -24,7 +26,7 @@ export class PageController {
   constructor(
     readonly blocks: readonly Block[],
     private readonly weights: Weights,
-    private readonly first: readonly FirstLook[],
+    private readonly page: PageData,
     private current: State,
     private readonly show: Show,
   ) {
@@ -43,18 +45,21 @@ export class PageController {
   async start(): Promise<void> {
     const { place } = this.current;
     const block = this.block;
-    this.#edges = this.weights.atHand(block, place.section) ?? null;
+    let layer: LayerEdges;
+    this.#layer = null;
     try {
-      this.#edges ??= await this.weights.load(block, place.section);
+      layer = await this.weights.load(block);
+      layer.at(place.section);
     } catch (error) {
       if (place === this.current.place) this.show.error(inWords(error), this.current);
       return;
     }
     // Meanwhile another head may have been chosen.
     if (place !== this.current.place) return;
+    this.#layer = layer;
     if (this.#suggests) {
       this.#suggests = false;
-      const token = this.current.direction === "to" ? this.#firstToken() : null;
+      const token = this.current.direction === "to" ? (this.#first?.token ?? null) : null;
       this.current = { ...this.current, token, pinned: false };
     }
     this.#refresh();
@@ -135,7 +140,8 @@ export class PageController {
     if (direction === before) return;
     let next = token;
     if (token !== null && this.block.crosses) {
-      next = this.#edges ? (litBy(this.#edges, before, token).tokens[0] ?? null) : null;
+      const edges = this.#layer?.at(this.current.place.section);
+      next = (edges && litBy(edges, before, token).tokens[0]) ?? null;
     }
     this.change({
       direction,
@@ -149,10 +155,29 @@ export class PageController {
     this.change({ view, hovered: null });
   }
 
-  /** The token to show first of the text that looks. */
-  #firstToken(): number | null {
+  /** Why the shown token is shown, if nobody has chosen it. */
+  get why(): string {
+    const { pinned, token, direction } = this.current;
+    const first = pinned || direction === "from" ? undefined : this.#first;
+    return first && first.token === token ? first.why : "";
+  }
+
+  /** What to show first of the text that looks. */
+  get #first(): FirstLook | undefined {
     const { queries } = this.block;
-    return this.first.find((one) => this.blocks[one.layer]?.queries === queries)?.token ?? null;
+    return this.page.first.find((one) => this.blocks[one.layer]?.queries === queries);
+  }
+
+  /** The edges between the chosen sentences. */
+  #sections(layer: LayerEdges): Sections {
+    if (this.current.sentences === "all") return layer;
+    const wanted = `${this.block.index} ${this.current.sentences}`;
+    if (!this.#chosen || wanted !== this.#chosenFor) {
+      const { sentence_b_start } = this.page;
+      this.#chosen = chosenSentences(layer, this.block, this.current.sentences, sentence_b_start);
+      this.#chosenFor = wanted;
+    }
+    return this.#chosen;
   }
 
   /** How many tokens could be chosen when controller in a direction. */
@@ -164,8 +189,9 @@ export class PageController {
   #refresh(): void {
     cancelAnimationFrame(this.#frame);
     this.#frame = requestAnimationFrame(() => {
-      if (this.#edges)
-        this.show.scene(sceneOf(this.current, this.block, this.#edges), this.current);
+      if (!this.#layer) return;
+      const scene = sceneOf(this.current, this.block, this.#sections(this.#layer), this.#layer);
+      this.show.scene(scene, this.current);
     });
   }
 }

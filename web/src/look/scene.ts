@@ -1,6 +1,7 @@
 import type { Text } from "../page/contract";
 import type { Edges, Lit } from "../page/edges";
 import type { Block } from "./blocks";
+import type { Sections } from "./sentences";
 import type { Direction, State } from "./state";
 
 /** Everything that the parts of the page show at one moment. */
@@ -8,6 +9,9 @@ export interface Scene {
   readonly block: Block;
   readonly section: number;
   readonly edges: Edges;
+  /** Those of all heads of the layer, between the chosen sentences, and between all. */
+  readonly layer: Sections;
+  readonly whole: Sections;
   readonly direction: Direction;
   /** The token in question: the one under the pointer, else the chosen one. */
   readonly token: number | null;
@@ -18,9 +22,16 @@ export interface Scene {
   readonly lit: Lit;
 }
 
-const NOTHING: Lit = { tokens: new Uint32Array(), weights: new Float32Array() };
+/** No tokens at all. */
+export const NOTHING: Lit = {
+  tokens: new Uint32Array(),
+  weights: new Float32Array(),
+  signed: false,
+  most: 1,
+};
 
-export function sceneOf(state: State, block: Block, edges: Edges): Scene {
+export function sceneOf(state: State, block: Block, layer: Sections, whole: Sections): Scene {
+  const edges = layer.at(state.place.section);
   const hovered = state.pinned ? null : state.hovered;
   const direction = hovered?.direction ?? state.direction;
   const length = (direction === "to" ? block.queries : block.keys).pieces.length;
@@ -30,6 +41,8 @@ export function sceneOf(state: State, block: Block, edges: Edges): Scene {
     block,
     section: state.place.section,
     edges,
+    layer,
+    whole,
     direction,
     token,
     pinned: state.pinned && token !== null,

@@ -7,28 +7,28 @@ export const STEPS = 100;
 const FAINTEST = 6;
 
 /**
- * How strong the tint of a weight is. The square root lets small weights be seen; it is the same
- * for all heads, so that heads can be compared.
+ * How strong the tint of a weight or an effect is, with its sign. The square root lets small ones be
+ * seen; it is the same for all heads, so that heads can be compared.
  */
-export function tintOf(weight: number): number {
-  if (weight <= 0) return 0;
-  return Math.max(FAINTEST, Math.round(STEPS * Math.sqrt(Math.min(1, weight))));
+export function tintOf(weight: number, most: number): number {
+  const size = Math.sqrt(Math.min(1, Math.abs(weight) / most));
+  return Math.sign(weight) * Math.max(FAINTEST, Math.round(STEPS * size));
 }
 
 /** The tints of all tokens of a text of which some are lit. */
-export function tintsOfLit(lit: Lit, length: number): Uint8Array {
-  const tints = new Uint8Array(length);
+export function tintsOfLit(lit: Lit, length: number): Int8Array {
+  const tints = new Int8Array(length);
   for (let rank = 0; rank < lit.tokens.length; rank++) {
-    tints[lit.tokens[rank] as number] = tintOf(lit.weights[rank] as number);
+    tints[lit.tokens[rank] as number] = tintOf(lit.weights[rank] as number, lit.most);
   }
   return tints;
 }
 
 /** Tints of mean weights, which are small in long texts: the highest but for a few is the strongest. */
-export function tintsOfMeans(means: Float32Array): Uint8Array {
-  const sorted = means.slice().sort();
+export function tintsOfMeans(means: Float32Array): Int8Array {
+  const sorted = means.map(Math.abs).sort();
   const high = sorted[Math.floor(0.98 * (sorted.length - 1))] || sorted.at(-1) || 1;
-  return Uint8Array.from(means, (mean) =>
-    Math.round(0.7 * STEPS * Math.sqrt(Math.min(1, mean / high))),
+  return Int8Array.from(means, (mean) =>
+    Math.round(0.7 * STEPS * Math.sign(mean) * Math.sqrt(Math.min(1, Math.abs(mean) / high))),
   );
 }

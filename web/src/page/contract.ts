@@ -1,6 +1,8 @@
 // What Python writes into the page. A change here is a change there, and of `VERSION`.
 
-export const VERSION = 3;
+import type { Stops } from "../colours/diverging";
+
+export const VERSION = 4;
 
 export interface Text {
   readonly name: string;
@@ -26,6 +28,16 @@ export interface Layer {
   readonly measures: Readonly<Record<string, readonly (number | null)[]>>;
 }
 
+/** Queries and keys of a layer, as the kernel got them: float32, [heads, queries, dim], [key_heads, keys, dim]. */
+export interface VectorFacts {
+  readonly dim: number;
+  readonly key_heads: number;
+  /** The factor on q · k. */
+  readonly scale: number;
+  /** Whether the model adds a bias to the scores. */
+  readonly bias: boolean;
+}
+
 /** The mean over all heads of some layers. */
 export interface Average {
   /** In the middle of a sentence: "all 6 layers". */
@@ -41,6 +53,7 @@ export interface Measure {
   readonly name: string;
   readonly unit: string;
   readonly about: string;
+  /** The largest value by size. */
   readonly high: number;
 }
 
@@ -67,15 +80,27 @@ export interface FirstLook {
   readonly layer: number;
   readonly head: number;
   readonly token: number;
+  /** In the middle of a sentence. */
+  readonly why: string;
 }
 
 export interface PageData {
   readonly version: number;
   readonly title: string;
   readonly about: string;
+  /** The target of effects; null on a page of weights. */
+  readonly effect_on: string | null;
+  /** The largest effect by size; null for weights. */
+  readonly largest: number | null;
+  /** Colours of signed numbers. */
+  readonly diverging: Stops;
   readonly texts: readonly Text[];
+  /** The first token of the second of two sentences; null if there is one. */
+  readonly sentence_b_start: number | null;
   readonly layers: readonly Layer[];
   readonly averages: readonly Average[];
+  /** Of each layer, how to read its queries and keys; empty if they are not there. */
+  readonly vectors: readonly VectorFacts[];
   readonly measures: readonly Measure[];
   readonly map_size: number;
   readonly weight_bits: 8 | 16;

@@ -7,6 +7,8 @@ export interface Shape {
   readonly keys: number;
   readonly sections: number;
   readonly weightBits: 8 | 16;
+  /** The largest effect by size; null for weights. */
+  readonly largest: number | null;
   /** Names the layer in messages. */
   readonly what: string;
 }
@@ -27,7 +29,7 @@ export function findSections(bytes: Uint8Array, shape: Shape): number[] {
 
 /** The weights of the section that starts at `start`. */
 export function decodeSection(bytes: Uint8Array, start: number, shape: Shape): Edges {
-  const { queries, keys, weightBits } = shape;
+  const { queries, keys, weightBits, largest } = shape;
   const counts = bytes.subarray(start, start + queries);
   const starts = new Uint32Array(queries + 1);
   let most = 0;
@@ -52,14 +54,15 @@ export function decodeSection(bytes: Uint8Array, start: number, shape: Shape): E
       const place = (starts[query] as number) + rank;
       targets[place] = key;
       const first = bytes[weight + entry] as number;
-      weights[place] =
-        weightBits === 8
-          ? (first / 255) ** 2
-          : (first | ((bytes[weight + entries + entry] as number) << 8)) / 65535;
+      if (weightBits === 8) weights[place] = (first / 255) ** 2;
+      else {
+        const steps = first | ((bytes[weight + entries + entry] as number) << 8);
+        weights[place] = largest === null ? steps / 65535 : ((steps - 32768) / 32767) * largest;
+      }
       entry++;
     }
   }
-  return new Edges(queries, keys, starts, targets, weights);
+  return new Edges(queries, keys, starts, targets, weights, largest);
 }
 
 /** Codes from here up name the first four keys, which many heads look at. */

@@ -1,4 +1,5 @@
 import { element } from "../dom/element";
+import { continuesWord, isHardWrapped } from "../tokens/flow";
 import { showPiece } from "../tokens/visible";
 import { tokenElement } from "./token-strip";
 
@@ -12,6 +13,8 @@ export interface Chunk {
 
 /** A chunk ends with the first line that ends after so many tokens. */
 const TOKENS = 64;
+/** Where lines go on, it ends in the middle of one after so many. */
+const LONGEST = 512;
 /** About so many letters are in a line, and a line is about so high: until it is laid out. */
 const LETTERS = 72;
 const LINE = 32;
@@ -34,17 +37,30 @@ export function layChunks(pieces: readonly string[]): { chunks: Chunk[]; tokens:
     lines = 0;
     letters = 0;
   };
+  const wrapped = isHardWrapped(pieces);
+  let word = "";
   for (const [index, piece] of pieces.entries()) {
     const shown = showPiece(piece);
     const token = tokenElement(shown.token, piece, index);
     tokens.push(token);
     if (shown.before) inner.push(shown.before);
-    inner.push(token);
+    if (continuesWord(word, piece)) {
+      word += piece;
+      const last = inner.at(-1) as HTMLElement;
+      if (last.className === "word") last.append(token);
+      else inner.splice(-1, 1, element("span", { class: "word" }, last, token));
+    } else {
+      word = piece.trimStart();
+      inner.push(token);
+    }
     letters += piece.length;
     if (!shown.after) continue;
-    lines += shown.after.length * 0.7;
-    inner.push(shown.after);
-    if (tokens.length - first >= TOKENS) close();
+    // A line that was broken at a width goes on, lest it break here and there.
+    const goesOn = wrapped && shown.after === "\n" && /^\S/.test(pieces[index + 1] ?? "");
+    const full = tokens.length - first >= (goesOn ? LONGEST : TOKENS);
+    lines += goesOn ? 0 : shown.after.length * 0.7;
+    inner.push(goesOn && !full ? " " : shown.after);
+    if (full) close();
   }
   if (inner.length > 0) close();
   return { chunks, tokens };

@@ -8,39 +8,59 @@ export const ROW = 28;
 const SHADES = 10;
 
 /** A curve from a query on the left to a key on the right, in a picture 100 wide. */
-function curve(query: number, key: number): string {
-  const from = (query + 0.5) * ROW;
-  const to = (key + 0.5) * ROW;
+function curve(query: number, key: number, shift = 0): string {
+  const from = (query + 0.5) * ROW + shift;
+  const to = (key + 0.5) * ROW + shift;
   return `M0 ${from}C45 ${from} 55 ${to} 100 ${to}`;
 }
 
 /** All lines of a head, faintly. */
 export function faintCurves(edges: Edges): SVGPathElement[] {
-  const shades = Array.from({ length: SHADES }, (): string[] => []);
+  // First those that support, then those that oppose.
+  const shades = Array.from({ length: 2 * SHADES }, (): string[] => []);
   for (let query = 0; query < edges.queries; query++) {
     const { tokens, weights } = edges.lookedAtBy(query);
     for (let rank = 0; rank < tokens.length; rank++) {
-      const weight = Math.min(1, weights[rank] as number);
-      const shade = Math.min(SHADES - 1, Math.floor(weight * SHADES));
+      const share = (weights[rank] as number) / edges.most;
+      const weight = Math.min(1, Math.abs(share));
+      const shade = Math.min(SHADES - 1, Math.floor(weight * SHADES)) + (share < 0 ? SHADES : 0);
       // What is weaker than this could not be seen among so many.
       if (weight >= 0.01) shades[shade]?.push(curve(query, tokens[rank] as number));
     }
   }
   return shades.flatMap((curves, shade) => {
     if (curves.length === 0) return [];
-    const weight = (shade + 0.5) / SHADES;
-    return path(curves.join(""), 0.06 + 0.5 * weight, 0.75 + 1.75 * weight);
+    const weight = ((shade % SHADES) + 0.5) / SHADES;
+    const line = path(curves.join(""), 0.06 + 0.5 * weight, 0.75 + 1.75 * weight);
+    line.classList.toggle("against", shade >= SHADES);
+    return line;
   });
 }
 
+/** How the lines of one head among several stand apart from those of the others. */
+export interface Apart {
+  readonly colour: string;
+  /** Downwards, in pixels. */
+  readonly shift: number;
+}
+
 /** The lines of one token, strongly; the strongest is drawn last, over the others. */
-export function strongCurves(lit: Lit, token: number, toKeys: boolean): SVGPathElement[] {
+export function strongCurves(
+  lit: Lit,
+  token: number,
+  toKeys: boolean,
+  { colour, shift }: Apart = { colour: "", shift: 0 },
+): SVGPathElement[] {
   const curves: SVGPathElement[] = [];
   for (let rank = lit.tokens.length - 1; rank >= 0; rank--) {
     const end = lit.tokens[rank] as number;
-    const weight = Math.min(1, lit.weights[rank] as number);
-    const shape = toKeys ? curve(token, end) : curve(end, token);
-    curves.push(path(shape, 0.15 + 0.85 * Math.sqrt(weight), 0.75 + 4.25 * weight));
+    const share = (lit.weights[rank] as number) / lit.most;
+    const weight = Math.min(1, Math.abs(share));
+    const shape = toKeys ? curve(token, end, shift) : curve(end, token, shift);
+    const line = path(shape, 0.15 + 0.85 * Math.sqrt(weight), 0.75 + 4.25 * weight);
+    line.style.stroke = colour;
+    line.classList.toggle("against", share < 0);
+    curves.push(line);
   }
   return curves;
 }

@@ -39,7 +39,7 @@ export function layGrid(blocks: readonly Block[], width: number, smallest: numbe
     return labelWidth + column * (cell + gap) + (column === heads ? MEAN_GAP : 0);
   });
   const names = columns.map((_, column) => {
-    if (column === heads) return "mean";
+    if (column === heads) return blocks[0]?.over ?? "";
     const numbers = new Set(blocks.flatMap((block) => block.headNumbers[column] ?? []));
     return numbers.size === 1 ? String([...numbers][0]) : "";
   });

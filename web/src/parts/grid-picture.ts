@@ -1,15 +1,25 @@
-import { paintMap } from "../colours/paint-map";
-import { mapScale, measureScale, type Scale } from "../colours/scale";
-import type { Measure } from "../page/contract";
+import { mapColours, paintMap } from "../colours/paint-map";
+import { measureScale, type Scale } from "../colours/scale";
+import type { Block } from "../look/blocks";
+import type { PageData } from "../page/contract";
 import type { HeadMap } from "../page/maps";
 import { columnOf, type GridLayout } from "./grid-layout";
 
-/** All maps, or one measure, of all heads, in one picture behind the cells. */
+/** A number for each head, and the largest by size. */
+export interface Colouring {
+  readonly name: string;
+  readonly unit: string;
+  readonly high: number;
+  readonly value: (block: Block, section: number) => number | null | undefined;
+}
+
+/** All maps, or one number, of all heads, in one picture behind the cells. */
 export function paintGrid(
   canvas: HTMLCanvasElement,
   layout: GridLayout,
   maps: readonly (readonly HeadMap[])[],
-  measure: Measure | null,
+  page: PageData,
+  colouring: Colouring | null,
   dark: boolean,
 ): void {
   const pixels = devicePixelRatio;
@@ -19,19 +29,22 @@ export function paintGrid(
   canvas.style.height = `${layout.height}px`;
   const pen = canvas.getContext("2d");
   if (!pen) return;
-  const scale = measure ? measureScale(dark) : mapScale(dark);
+  const colours = mapColours(page, dark);
+  const signed = page.largest !== null;
+  const scale = signed ? colours.scale : measureScale(dark);
   const size = Math.round(layout.cell * pixels);
   for (const { block, top } of layout.rows) {
     for (let section = 0; section <= block.heads; section++) {
       const left = Math.round(columnOf(layout, block, section) * pixels);
       const upper = Math.round(top * pixels);
       const map = maps[block.index]?.[section];
-      const value = measure ? block.measures[measure.id]?.[section] : undefined;
-      if (measure && value !== null && value !== undefined) {
-        pen.fillStyle = colourAt(scale, value / measure.high);
+      const value = colouring?.value(block, section);
+      if (colouring && value !== null && value !== undefined) {
+        const share = colouring.high > 0 ? value / colouring.high : 0;
+        pen.fillStyle = colourAt(scale, signed ? (1 + share) / 2 : share);
         pen.fillRect(left, upper, size, size);
-      } else if (!measure && map) {
-        pen.putImageData(paintMap(map, scale, size, size), left, upper);
+      } else if (!colouring && map) {
+        pen.putImageData(paintMap(map, colours, size, size), left, upper);
       } else {
         paintNothing(pen, left, upper, size, dark);
       }

@@ -1,11 +1,11 @@
 import { element } from "../dom/element";
 import { type Block, capitalized, nameOf } from "../look/blocks";
-import { measured } from "../look/figures";
+import { inFigures, measured } from "../look/figures";
 import type { Place } from "../look/state";
-import type { Measure } from "../page/contract";
+import type { PageData } from "../page/contract";
 import type { HeadMap } from "../page/maps";
 import { columnOf, type GridLayout, layGrid } from "./grid-layout";
-import { paintGrid } from "./grid-picture";
+import { type Colouring, paintGrid } from "./grid-picture";
 import { stepInGrid } from "./grid-steps";
 import type { Tooltip } from "./tooltip";
 
@@ -15,6 +15,8 @@ const NUMBERED_FROM = 18;
 /** All heads of the model: layers as rows, heads as columns, each a tiny map or a colour. */
 export class Grid {
   readonly element = element("div", { class: "grid" });
+  /** Touch screens have no scroll bars that would say so. */
+  readonly hint = element("p", { class: "legend hint", hidden: true }, "Scroll to see all heads.");
   readonly #canvas = element("canvas", { "aria-hidden": "true" });
   readonly #sheet = element("div", {
     class: "grid-sheet",
@@ -24,11 +26,12 @@ export class Grid {
   #cells = new Map<string, HTMLElement>();
   #layout: GridLayout | null = null;
   #chosen: HTMLElement | undefined;
-  #measure: Measure | null = null;
+  #colouring: Colouring | null = null;
   #dark = false;
   #place: Place = { block: 0, section: 0 };
 
   constructor(
+    private readonly page: PageData,
     private readonly blocks: readonly Block[],
     private readonly maps: readonly (readonly HeadMap[])[],
     private readonly tooltip: Tooltip,
@@ -39,8 +42,8 @@ export class Grid {
     new ResizeObserver(() => this.#lay()).observe(this.element);
   }
 
-  colour(measure: Measure | null, dark: boolean): void {
-    this.#measure = measure;
+  colour(colouring: Colouring | null, dark: boolean): void {
+    this.#colouring = colouring;
     this.#dark = dark;
     this.#paint();
   }
@@ -80,6 +83,12 @@ export class Grid {
   }
 
   #lay(): void {
+    this.#layOut();
+    const { scrollWidth, clientWidth, scrollHeight, clientHeight } = this.element;
+    this.hint.hidden = scrollWidth <= clientWidth + 1 && scrollHeight <= clientHeight + 1;
+  }
+
+  #layOut(): void {
     const coarse = matchMedia("(pointer: coarse)").matches;
     const layout = layGrid(this.blocks, this.element.clientWidth - 4, coarse ? 24 : 12);
     if (layout.cell === this.#layout?.cell) {
@@ -140,7 +149,9 @@ export class Grid {
   }
 
   #paint(): void {
-    if (this.#layout) paintGrid(this.#canvas, this.#layout, this.maps, this.#measure, this.#dark);
+    if (this.#layout) {
+      paintGrid(this.#canvas, this.#layout, this.maps, this.page, this.#colouring, this.#dark);
+    }
   }
 
   #listen(): void {
@@ -168,14 +179,19 @@ export class Grid {
     });
   }
 
+  #figure(value: number): string {
+    return this.page.largest === null ? measured(value) : inFigures(value, { signed: true });
+  }
+
   /** "Layer 18, head 6 · entropy 1.2 nats". */
   #words(place: Place): string {
     const block = this.blocks[place.block];
     if (!block) return "";
-    const value = this.#measure && block.measures[this.#measure.id]?.[place.section];
     const name = capitalized(nameOf(block, place.section));
-    if (!this.#measure || value === null || value === undefined) return name;
-    return `${name} · ${this.#measure.name.toLowerCase()} ${measured(value)} ${this.#measure.unit}`.trimEnd();
+    const colouring = this.#colouring;
+    const value = colouring?.value(block, place.section);
+    if (!colouring || value === null || value === undefined) return name;
+    return `${name} · ${colouring.name.toLowerCase()} ${this.#figure(value)} ${colouring.unit}`.trimEnd();
   }
 }
 

@@ -21,7 +21,14 @@ export class Header {
   readonly #shape = drawn("path");
   readonly #ring = drawn("circle", { cx: 12, cy: 12, r: 9 });
 
-  constructor(title: string, about: string, nextTheme: () => void, help: () => void) {
+  constructor(
+    title: string,
+    about: string,
+    nextTheme: () => void,
+    help: () => void,
+    /** What the numbers are about, if that needs a line of its own. */
+    subject = "",
+  ) {
     this.#theme = element("button", { type: "button", class: "round theme" });
     this.#theme.append(
       drawn("svg", { viewBox: "0 0 24 24", "aria-hidden": "true" }, this.#ring, this.#shape),
@@ -34,6 +41,7 @@ export class Header {
     );
     question.addEventListener("click", help);
     const words = element("div", { class: "titles" }, element("h1", {}, title));
+    if (subject) words.append(element("p", { class: "subject" }, subject));
     if (about) words.append(element("p", { class: "about" }, about));
     this.element = element(
       "header",

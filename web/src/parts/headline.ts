@@ -1,6 +1,6 @@
 import { element } from "../dom/element";
 import { capitalized, nameOf } from "../look/blocks";
-import { weightInFigures } from "../look/figures";
+import { inFigures } from "../look/figures";
 import { chosenPieces, litPieces, type Scene } from "../look/scene";
 import { showAlone } from "../tokens/visible";
 
@@ -16,6 +16,7 @@ export class Headline {
   readonly #name = element("h2");
   readonly #module = element("p", { class: "module" });
   readonly #sentence = element("p", { class: "sentence" });
+  readonly #why = element("p", { class: "module" });
   readonly #release: HTMLButtonElement;
 
   constructor(letGo: () => void) {
@@ -23,13 +24,17 @@ export class Headline {
     this.#release.append(element("kbd", { "aria-hidden": "true" }, "Esc"));
     this.#release.addEventListener("click", letGo);
     const line = element("div", { class: "line" }, this.#sentence, this.#release);
-    this.element.append(this.#name, this.#module, line, this.announcement);
+    this.element.append(this.#name, this.#module, line, this.#why, this.announcement);
   }
 
-  show(scene: Scene): void {
+  show(scene: Scene, why: string): void {
     this.#name.textContent = capitalized(nameOf(scene.block, scene.section));
     this.#module.textContent = scene.block.module;
     this.#module.hidden = scene.block.module === "";
+    this.#why.textContent = why && `Shown first: ${why}.`;
+    this.#why.hidden = why === "";
+    // It keeps its room, lest tokens move away from under the pointer.
+    this.#why.style.visibility = scene.previewed ? "hidden" : "";
     this.#release.hidden = scene.token === null || scene.previewed;
     this.#sentence.replaceChildren(...sentenceOf(scene));
     if (scene.pinned) this.#announce(scene);
@@ -38,7 +43,7 @@ export class Headline {
   #announce(scene: Scene): void {
     const pieces = litPieces(scene);
     const strongest = Array.from(scene.lit.tokens.slice(0, 5), (token, rank) => {
-      return `${showAlone(pieces[token] ?? "")} ${weightInFigures(scene.lit.weights[rank] as number)}`;
+      return `${showAlone(pieces[token] ?? "")} ${inFigures(scene.lit.weights[rank] as number, scene.lit)}`;
     });
     const words = `${this.#name.textContent}. ${this.#sentence.textContent} ${strongest.join(", ")}`;
     if (this.announcement.textContent !== words) this.announcement.textContent = words;
@@ -46,6 +51,12 @@ export class Headline {
 }
 
 function sentenceOf(scene: Scene): (Node | string)[] {
+  const { signed } = scene.edges;
+  if (scene.token === null && signed) {
+    return [
+      "Choose a token to see what its looks do. Until then, colour shows what all looks at a token do.",
+    ];
+  }
   if (scene.token === null) {
     return [
       "Choose a token to see where it looks. Until then, colour shows how much each token is looked at.",
@@ -54,11 +65,17 @@ function sentenceOf(scene: Scene): (Node | string)[] {
   const chosen = quoted(chosenPieces(scene)[scene.token] ?? "");
   const strongest = scene.lit.tokens[0];
   if (strongest === undefined) {
-    if (scene.direction === "to") return [chosen, " looks at nothing that is in this file."];
-    return ["Nothing in this file looks at ", chosen, "."];
+    const where = scene.layer === scene.whole ? "in this file" : "between these sentences";
+    if (scene.direction === "to") return [chosen, ` looks at nothing ${where}.`];
+    return [`Nothing ${where} looks at `, chosen, "."];
   }
   const lit = quoted(litPieces(scene)[strongest] ?? "");
-  const weight = ` (${weightInFigures(scene.lit.weights[0] as number)}).`;
+  const weight = ` (${inFigures(scene.lit.weights[0] as number, scene.lit)}).`;
+  if (signed) {
+    return scene.direction === "to"
+      ? ["Of the looks of ", chosen, ", the one at ", lit, " has the largest effect", weight]
+      : ["Of the looks at ", chosen, ", the one of ", lit, " has the largest effect", weight];
+  }
   if (scene.direction === "to") {
     return strongest === scene.token && !scene.block.crosses
       ? [chosen, " looks most at itself", weight]

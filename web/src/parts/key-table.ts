@@ -1,8 +1,9 @@
 import { element } from "../dom/element";
 import { positionOf } from "../look/blocks";
-import { count, percent, weightInFigures } from "../look/figures";
+import { count, inFigures, percent } from "../look/figures";
 import { chosenPieces, litText, missingShare, type Scene } from "../look/scene";
 import type { PageData, Text } from "../page/contract";
+import type { Lit } from "../page/edges";
 import { showAlone, showAround, showPiece } from "../tokens/visible";
 import { holdsAll, keptInWords } from "./small-print";
 
@@ -32,7 +33,11 @@ export class KeyTable {
         element("th", { scope: "col", class: "number rank" }, "Rank"),
         element("th", { scope: "col" }, "Token"),
         this.#position,
-        element("th", { scope: "col", class: "number" }, "Weight"),
+        element(
+          "th",
+          { scope: "col", class: "number" },
+          page.largest === null ? "Weight" : "Effect",
+        ),
       ),
     );
     const table = element(
@@ -43,7 +48,12 @@ export class KeyTable {
       this.#body,
       this.#foot,
     );
-    this.element = element("section", { class: "panel table" }, table, this.#print);
+    this.element = element(
+      "section",
+      { class: "panel table", "aria-label": "Table" },
+      table,
+      this.#print,
+    );
     this.#body.addEventListener("click", (event) => {
       const row = event.target instanceof Element ? event.target.closest("tr") : null;
       if (row?.dataset.goto) this.go(Number(row.dataset.goto));
@@ -67,8 +77,7 @@ export class KeyTable {
     const shown = Math.min(MOST_ROWS, scene.lit.tokens.length);
     const rows: HTMLElement[] = [];
     for (let rank = 0; rank < shown; rank++) {
-      const weight = scene.lit.weights[rank] as number;
-      rows.push(rowOf(text, rank, scene.lit.tokens[rank] as number, weight));
+      rows.push(rowOf(text, rank, scene.lit));
     }
     this.#body.replaceChildren(...rows);
     this.#foot.replaceChildren(...this.#footOf(scene, shown));
@@ -79,8 +88,9 @@ export class KeyTable {
     const more = scene.lit.tokens.length - shown;
     if (more > 0) rows.push(footRow(`and ${count(more)} more tokens`, ""));
     if (scene.lit.tokens.length === 0) rows.push(footRow("none in this file", ""));
+    if (scene.lit.signed) return rows;
     const missing = missingShare(scene.lit);
-    const all = holdsAll(this.page, scene);
+    const all = holdsAll(this.page, scene) || scene.layer !== scene.whole;
     // Rows of a part, or beside a sink, add up to less than 1 even if all of them is there.
     if (scene.direction === "to" && (!all || missing >= 0.005)) {
       const share = percent(missing);
@@ -93,8 +103,9 @@ export class KeyTable {
   }
 }
 
-function rowOf(text: Text, rank: number, token: number, weight: number): HTMLElement {
+function rowOf(text: Text, rank: number, lit: Lit): HTMLElement {
   const { pieces } = text;
+  const [token, weight] = [lit.tokens[rank] as number, lit.weights[rank] as number];
   const named = element("bdi", { class: "quoted" });
   named.textContent = showAlone(pieces[token] ?? "");
   const before = pieces.slice(Math.max(0, token - AROUND), token);
@@ -108,14 +119,15 @@ function rowOf(text: Text, rank: number, token: number, weight: number): HTMLEle
     element("span", { class: "around" }, showAround(after)),
   );
   const bar = element("span", { class: "bar", "aria-hidden": "true" });
-  bar.style.setProperty("--share", String(Math.min(1, weight)));
+  bar.style.setProperty("--share", String(Math.min(1, Math.abs(weight) / lit.most)));
+  bar.classList.toggle("against", weight < 0);
   return element(
     "tr",
     { "data-goto": token },
     element("td", { class: "number rank" }, String(rank + 1)),
     element("th", { scope: "row" }, button),
     element("td", { class: "number" }, String(positionOf(text, token))),
-    element("td", { class: "number weight" }, weightInFigures(weight), bar),
+    element("td", { class: "number weight" }, inFigures(weight, lit), bar),
   );
 }
 

@@ -1,5 +1,5 @@
 import { element } from "../dom/element";
-import { weightInFigures } from "../look/figures";
+import { inFigures } from "../look/figures";
 import type { Text } from "../page/contract";
 import type { Lit } from "../page/edges";
 import { showAlone } from "../tokens/visible";
@@ -44,7 +44,7 @@ export class LinesColumn {
     this.#written = [...lit.tokens];
     for (const [rank, index] of this.#written.entries()) {
       const figure = this.#figures[index];
-      if (figure) figure.textContent = weightInFigures(lit.weights[rank] as number);
+      if (figure) figure.textContent = inFigures(lit.weights[rank] as number, lit);
     }
   }
 }

@@ -1,15 +1,14 @@
 import { drawn, element } from "../dom/element";
-import { litPieces, type Scene } from "../look/scene";
+import { litBy, litPieces, NOTHING, type Scene } from "../look/scene";
 import { tintsOfLit, tintsOfMeans } from "../look/tint";
-import type { Edges, Lit } from "../page/edges";
+import type { Edges } from "../page/edges";
 import { faintCurves, ROW, strongCurves } from "./curves";
+import { HeadChips, hueOf } from "./head-chips";
 import { LinesColumn } from "./lines-column";
 import type { ViewEvents } from "./text-view";
 
 /** Texts with more tokens are shown as running text only. */
 export const MOST_TOKENS = 128;
-
-const NO_LIT: Lit = { tokens: new Uint32Array(), weights: new Float32Array() };
 
 /** Two columns of tokens, queries left and keys right, with a curve for each weight. */
 export class LinesView {
@@ -22,6 +21,9 @@ export class LinesView {
     this.#faint,
     this.#strong,
   );
+  readonly chips = new HeadChips(() => {
+    if (this.#scene) this.show(this.#scene);
+  });
   #queries: LinesColumn | null = null;
   #keys: LinesColumn | null = null;
   #scene: Scene | null = null;
@@ -40,6 +42,7 @@ export class LinesView {
       this.#drawnEdges = scene.edges;
     }
     this.#picture.classList.toggle("all", scene.token === null);
+    this.chips.element.hidden = scene.token === null || !isMean(scene);
     this.#showTokens(scene);
   }
 
@@ -54,23 +57,36 @@ export class LinesView {
     const keys = this.#keys;
     if (!queries || !keys) return;
     const [chosen, lit] = scene.direction === "to" ? [queries, keys] : [keys, queries];
-    chosen.write(NO_LIT);
+    chosen.write(NOTHING);
     lit.write(scene.lit);
     if (scene.token === null) {
       this.#strong.replaceChildren();
       queries.strip.choose(null, false);
       keys.strip.choose(null, false);
-      queries.strip.tint(new Uint8Array(scene.edges.queries));
+      queries.strip.tint(new Int8Array(scene.edges.queries));
       keys.strip.tint(tintsOfMeans(scene.edges.received()));
       return;
     }
-    this.#strong.replaceChildren(...strongCurves(scene.lit, scene.token, scene.direction === "to"));
+    this.#strong.replaceChildren(...this.#curves(scene, scene.token));
     lit.strip.choose(null, false);
     lit.strip.tint(tintsOfLit(scene.lit, litPieces(scene).length));
     chosen.strip.choose(scene.token, scene.pinned);
     chosen.strip.tint(
-      new Uint8Array(scene.direction === "to" ? scene.edges.queries : scene.edges.keys),
+      new Int8Array(scene.direction === "to" ? scene.edges.queries : scene.edges.keys),
     );
+  }
+
+  /** The lines of a token; in a mean, those of the single heads, each in its colour. */
+  #curves(scene: Scene, token: number): SVGPathElement[] {
+    const toKeys = scene.direction === "to";
+    if (!isMean(scene)) return strongCurves(scene.lit, token, toKeys);
+    const sections = this.chips.show(scene.block);
+    const step = Math.min(2, 0.5 * (ROW / sections.length));
+    return sections.flatMap((section, index) => {
+      const lit = litBy(scene.layer.at(section), scene.direction, token);
+      const shift = (index - (sections.length - 1) / 2) * step;
+      return strongCurves(lit, token, toKeys, { colour: hueOf(section), shift });
+    });
   }
 
   #build(scene: Scene): void {
@@ -95,4 +111,9 @@ export class LinesView {
       this.#keys.element,
     );
   }
+}
+
+/** Whether the mean of several heads is shown; colours of effects are those of their signs. */
+function isMean(scene: Scene): boolean {
+  return !scene.edges.signed && scene.section === scene.block.heads && scene.block.heads > 1;
 }

@@ -7,7 +7,7 @@ const WIDTH = 18;
 /** A strip beside a long text that shows where in it the lit tokens are; a click goes there. */
 export class Minimap {
   readonly element = element("canvas", { class: "minimap", "aria-hidden": "true" });
-  #tints: Uint8Array = new Uint8Array();
+  #tints: Int8Array = new Int8Array();
   #chosen: number | null = null;
   #frame = 0;
 
@@ -28,7 +28,7 @@ export class Minimap {
     });
   }
 
-  show(tints: Uint8Array, chosen: number | null): void {
+  show(tints: Int8Array, chosen: number | null): void {
     this.#tints = tints;
     this.#chosen = chosen;
     this.draw();
@@ -67,11 +67,11 @@ export class Minimap {
     );
     const places = this.#places(scrollHeight);
     const thick = Math.max(2 * pixels, height / 400);
-    pen.fillStyle = style.getPropertyValue("color");
     for (let token = 0; token < this.#tints.length; token++) {
       const tint = this.#tints[token] as number;
       if (tint === 0) continue;
-      pen.globalAlpha = 0.15 + (0.85 * tint) / STEPS;
+      pen.fillStyle = style.getPropertyValue(tint < 0 ? "column-rule-color" : "color");
+      pen.globalAlpha = 0.15 + (0.85 * Math.abs(tint)) / STEPS;
       pen.fillRect(4 * pixels, (places[token] as number) * height - thick / 2, 10 * pixels, thick);
     }
     if (this.#chosen !== null) {

@@ -6,7 +6,7 @@ const KEYS: readonly Key[] = [
   [["[", "]"], "previous or next head (or Shift with ← and →)"],
   [["m"], "mean of the heads, and back"],
   [["r"], "where it looks, or who looks at it"],
-  [["t"], "lines or text"],
+  [["t"], "lines, text or all heads"],
   [["Esc"], "unpin the token"],
   [["?"], "this help"],
 ];

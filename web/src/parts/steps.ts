@@ -9,7 +9,7 @@ const LONGEST = 4;
 export function stepsSection(explanation: Explanation): HTMLElement {
   const section = element(
     "section",
-    { class: "panel steps" },
+    { class: "panel steps", "aria-label": "Step by step" },
     element("h2", {}, "Step by step"),
     element(
       "p",

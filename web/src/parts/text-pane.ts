@@ -39,7 +39,7 @@ export class TextPane {
     this.#heading.hidden = words === "";
   }
 
-  show(tints: Uint8Array, chosen: number | null, pinned: boolean): void {
+  show(tints: Int8Array, chosen: number | null, pinned: boolean): void {
     this.strip.tint(tints);
     this.strip.choose(chosen, pinned);
     this.#minimap.show(tints, chosen);

@@ -34,14 +34,14 @@ export class TextView {
     if (scene.token === null) {
       // Nothing is chosen: each key shows how much it receives.
       keys.show(tintsOfMeans(scene.edges.received()), null, false);
-      if (keys !== queries) queries.show(new Uint8Array(scene.edges.queries), null, false);
+      if (keys !== queries) queries.show(new Int8Array(scene.edges.queries), null, false);
       return;
     }
     const tints = tintsOfLit(scene.lit, litPieces(scene).length);
     if (chosen === lit) chosen.show(tints, scene.token, scene.pinned);
     else {
       lit.show(tints, null, false);
-      chosen.show(new Uint8Array(chosenPieces(scene).length), scene.token, scene.pinned);
+      chosen.show(new Int8Array(chosenPieces(scene).length), scene.token, scene.pinned);
     }
   }
 

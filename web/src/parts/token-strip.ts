@@ -21,7 +21,7 @@ export function tokenElement(words: string, piece: string, index: number): HTMLE
 
 /** The tokens of a text, in whatever shape they stand: tints them, marks the chosen one, tells events. */
 export class TokenStrip {
-  #tints: Uint8Array;
+  #tints: Int8Array;
   #chosen: number | null = null;
   #reachable = 0;
   #over: number | null = null;
@@ -31,21 +31,22 @@ export class TokenStrip {
     private readonly tokens: readonly HTMLElement[],
     private readonly events: TokenEvents,
   ) {
-    this.#tints = new Uint8Array(tokens.length);
+    this.#tints = new Int8Array(tokens.length);
     this.tokens[0]?.setAttribute("tabindex", "0");
     this.#listen();
   }
 
   /** Tint tokens; only those whose tint changes are touched. */
-  tint(tints: Uint8Array): void {
+  tint(tints: Int8Array): void {
     for (let index = 0; index < this.tokens.length; index++) {
       const tint = tints[index] as number;
       if (tint === this.#tints[index]) continue;
       const token = this.tokens[index] as HTMLElement;
       if (tint === 0) token.classList.remove("lit");
       else {
-        token.style.setProperty("--weight", String(tint / 100));
+        token.style.setProperty("--weight", String(Math.abs(tint) / 100));
         token.classList.add("lit");
+        token.classList.toggle("against", tint < 0);
       }
     }
     this.#tints = tints;

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.calls.texts import Layer
-from regard.matrix import AttentionMatrix
-from regard.views.page.encoding import FIRST_KEYS, in_steps
+from regard.matrix.lazy_matrix import LazyMatrix
+from regard.views.page.encoding import FIRST_KEYS, ZERO_EFFECT, in_steps
 from regard.views.page.strongest import Strongest
 
 _MOST = 1.001
@@ -29,6 +29,7 @@ def check_edges(
     *,
     floor: float,
     weight_bits: int,
+    largest: float | None = None,
 ) -> None:
     """Decode the edges of some heads as a browser does, and compare them.
 
@@ -39,6 +40,7 @@ def check_edges(
         title: its name in messages.
         floor: the smallest stored weight.
         weight_bits: 8 or 16 bits for a weight.
+        largest: the largest effect by size; None for weights.
 
     Raises:
         RuntimeError: the edges differ.
@@ -52,14 +54,14 @@ def check_edges(
         for keys, weights in zip(some.keys.numpy(), some.weights.numpy(), strict=True)
     ]
     for number, (keys, weights) in enumerate(heads):
-        if float(weights.max(initial=0.0)) > _MOST:
+        if largest is None and float(weights.max(initial=0.0)) > _MOST:
             raise ValueError(
                 f"weights must be from 0 to 1, and {title} has one of {weights.max():.4g}: "
                 "watch the model without dropout, which scales weights up"
             )
         if len(keys) != num_queries:
             _fail(title, f"has {len(keys)} rows of weights for {num_queries} tokens")
-        there = (keys >= 0) & (weights >= floor)
+        there = (keys >= 0) & (np.abs(weights) >= floor)
         counts, found, steps, data = _section(data, num_queries, weight_bits, title)
         if not np.array_equal(counts, there.sum(axis=1)):
             _fail(title, f"has other numbers of keys in section {number} than were found")
@@ -67,9 +69,10 @@ def check_edges(
             _fail(title, f"looks at key {found.min()} or {found.max()} of {num_keys}")
         if not np.array_equal(found, keys.T[there.T]):
             _fail(title, f"looks at other keys in section {number} than were found")
-        gap = np.abs(steps - in_steps(weights.T[there.T], weight_bits))
-        # Rounding is half a step; smaller weights are stored as one step, not 0.
-        if not ((steps > 0) & (gap <= np.where(steps == 1, 1.0, 0.5))).all():
+        steps = steps - (0 if largest is None else ZERO_EFFECT)
+        gap = np.abs(steps - in_steps(weights.T[there.T], weight_bits, largest))
+        # Rounding is half a step; what is smaller than a step is stored as one, not as 0.
+        if not ((steps != 0) & (gap <= np.where(np.abs(steps) == 1, 1.0, 0.5))).all():
             _fail(title, f"has other weights in section {number} than were found")
     if len(data):
         _fail(title, f"has {len(data)} bytes too many")
@@ -105,7 +108,7 @@ def check_maps(blob: str, meant: bytes) -> None:
 
 
 def check_weights(
-    matrices: Sequence[AttentionMatrix],
+    matrices: Sequence[LazyMatrix],
     found: Sequence[tuple[Strongest, Strongest]],
     average: Strongest,
     titles: Sequence[str],
@@ -114,8 +117,8 @@ def check_weights(
 
     Args:
         matrices: [heads, queries, keys] or [queries, keys] each.
-        found: the strongest keys in the heads of each, and in their mean.
-        average: the strongest keys in the mean over all matrices.
+        found: the strongest keys in the heads of each, and in their mean, or their sum for effects.
+        average: the strongest keys in the mean, or the sum, over all matrices.
         titles: their names in messages.
 
     Raises:
@@ -125,14 +128,17 @@ def check_weights(
     places = sorted({0, num_queries // 2, num_queries - 1} & set(range(num_queries)))
     if not places or not matrices[0].shape[-1]:
         return
-    mean = torch.zeros(1)
+    signed, total = matrices[0].view.source.signed, torch.zeros(1)
+    kind = "sum" if signed else "mean"
     for matrix, (heads, of_heads), title in zip(matrices, found, titles, strict=True):
         rows = matrix.rows(places).float().cpu()
         rows = rows.reshape(-1, *rows.shape[-2:])
-        _compare(rows, heads, places, title)
-        _compare(rows.mean(dim=0, keepdim=True), of_heads, places, f"the mean of {title}")
-        mean = mean + rows.mean(dim=0, keepdim=True) / len(matrices)
-    _compare(mean, average, places, "the mean over all layers")
+        _compare(rows, heads, places, title, signed)
+        over_heads = rows.sum(dim=0, keepdim=True) if signed else rows.mean(dim=0, keepdim=True)
+        _compare(over_heads, of_heads, places, f"the {kind} of {title}", signed)
+        total = total + over_heads
+    over_all = total if signed else total / len(matrices)
+    _compare(over_all, average, places, f"the {kind} over all layers", signed)
 
 
 def _compare(
@@ -140,14 +146,17 @@ def _compare(
     found: Strongest,
     places: list[int],
     title: str,
+    signed: bool,
 ) -> None:
     keys, weights = found.keys[:, places].long(), found.weights[:, places]
     there = rows.gather(2, keys.clamp(0, rows.shape[2] - 1)).masked_fill(keys < 0, 0.0)
-    largest = rows.topk(min(keys.shape[2], rows.shape[2]), dim=2).values
+    largest = rows.abs().topk(min(keys.shape[2], rows.shape[2]), dim=2).values
     largest = pad(largest, (0, keys.shape[2] - largest.shape[2]))
-    for expected in (there, largest):
+    # Weights are up to 1, effects have any size.
+    size = float(rows.abs().nan_to_num().max()) if signed else 1.0
+    for shown, expected in ((weights, there), (weights.abs(), largest)):
         # Rounding depends on the number of rows, and rows with NaN are not shown.
-        if not torch.allclose(weights, expected, rtol=1e-3, atol=1e-5, equal_nan=True):
+        if not torch.allclose(shown, expected, rtol=1e-3, atol=1e-5 * size, equal_nan=True):
             _fail(title, "has other weights than its matrix")
 
 

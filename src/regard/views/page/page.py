@@ -1,29 +1,35 @@
 """`page`: an interactive HTML file of a model's attention over a text."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from regard.calls.call import AttentionCall
-from regard.calls.choose import listed, one_sequence
-from regard.calls.first_look import first_looks
-from regard.calls.measures import MEASURES
+from regard.calls.choose import listed, one_sequence, sequence_of
+from regard.calls.first_look import first_looks, reason
+from regard.calls.measures import MEASURES, Measure
 from regard.calls.texts import Layer, TextPart, layers_of, texts_of
 from regard.errors import check_positive
 from regard.matrix import AttentionMatrix
 from regard.matrix.progress import progressing
+from regard.views.diverging import DARK, LIGHT
 from regard.views.explain.explanation import Explanation
 from regard.views.page.checking import check_edges, check_maps, check_weights
 from regard.views.page.document import Page, document
-from regard.views.page.encoding import MOST_TOKENS, edges, maps, packed
+from regard.views.page.effects import effects_of, first_effects, sums_of
+from regard.views.page.encoding import MOST_TOKENS, edges, effect_maps, maps, packed
 from regard.views.page.strongest import LayerContent, Strongest, heads_of, means_of
+from regard.views.page.vectors import Vectors, vectors_of
 
 _FLOORS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 _MAP_SIZE = 64
 _EXACT_TOKENS = 512
 """Weights have 16 bits up to this length, 8 beyond."""
+_EFFECT = {
+    "effect": Measure("effect", "", "what the target would lose without the head, by its gradient")
+}
 
 
 def page(
@@ -34,6 +40,9 @@ def page(
     batch: int | None = None,
     title: str = "Attention",
     about: str = "",
+    effect_on: str | None = None,
+    dimensions: bool = False,
+    sentence_b_start: int | None = None,
     keep: int = 16,
     limit: int = 28_000_000,
     explanation: Explanation | None = None,
@@ -49,6 +58,14 @@ def page(
     and layers. The page is self-contained. It holds the strongest keys of each query and a small
     map of each head, so it stays small for thousands of tokens. A notebook displays it.
 
+    With `effect_on`, it shows effects instead of weights: blue where a look supports the target,
+    orange where it opposes it.
+
+        with regard.watch(model, effects=True) as seen:
+            logits = model(**inputs).logits[0, -1]
+            (logits[paris] - logits[rome]).backward()
+        regard.page(seen, tokens, effect_on="logit of Paris minus Rome")
+
     A slice such as `A[0, 3, :4, 4:]` keeps its positions and head numbers.
 
     Before it is returned, the page is decoded and compared with the matrices.
@@ -61,6 +78,11 @@ def page(
         batch: which sequence, if there are several.
         title: the title of the page.
         about: a line below the title.
+        effect_on: the name of the target; needs calls watched with `effects=True`.
+        dimensions: whether to add queries and keys, so that the page shows what each dimension adds
+            to a score.
+        sentence_b_start: index of the first token of the second of two sentences; the page can then
+            show only looks from one to the other, or within one.
         keep: how many of the strongest keys of each query are kept.
         limit: approximate largest size of the file in bytes. Beyond it, the weakest edges are left
             out, and the page says so.
@@ -70,7 +92,7 @@ def page(
     Raises:
         TypeError: tokens is not a list of strings.
         ValueError: the number of tokens doesn't fit, there are several sequences and `batch` is
-            None, or weights are above 1.
+            None, weights are above 1, there are no effects, or queries and keys are too large.
         RuntimeError: the page differs from the matrices.
 
     >>> import torch, regard
@@ -79,38 +101,67 @@ def page(
     Page('Attention': 1 layer, 3 tokens, ...)
     """
     check_positive(keep=keep, limit=limit)
+    if sentence_b_start is not None and not 0 < sentence_b_start < len(tokens):
+        raise ValueError(
+            f"sentence_b_start must be from 1 to {len(tokens) - 1}, got {sentence_b_start}"
+        )
     layers = layers_of(listed(calls), texts_of(tokens, source), batch)
-    longest = max(len(part.pieces) for layer in layers for part in (layer.queries, layer.keys))
+    parts = [part for layer in layers for part in (layer.queries, layer.keys)]
+    if sentence_b_start is not None and any(part.pieces != parts[0].pieces for part in parts):
+        raise ValueError(
+            "sentence_b_start needs one text, and all of its tokens as queries and keys"
+        )
+    longest = max(len(part.pieces) for part in parts)
     if longest > MOST_TOKENS:
         raise ValueError(f"a page shows up to {MOST_TOKENS:,} tokens, got {longest:,}")
     count = min(keep, 255)
+    content_of = heads_of if effect_on is None else effects_of
     found = [
-        heads_of(layer, batch, count=count, map_size=_MAP_SIZE)
+        content_of(layer, batch, count=count, map_size=_MAP_SIZE)
         for layer in progressing(layers, "layers", len(layers), progress)
     ]
     stacks = _stacks(layers)
     means: dict[int, Strongest] = {}
     averages: list[Strongest] = []
     for numbers in stacks:
-        of_layers, of_all = means_of(
-            [layers[number] for number in numbers], batch, count=count, progress=progress
-        )
+        some = [layers[number] for number in numbers]
+        if effect_on is None:
+            of_layers, of_all = means_of(some, batch, count=count, progress=progress)
+        else:
+            matrices = [sequence_of(layer.call.effects, batch) for layer in some]
+            of_layers, of_all = sums_of(matrices, count=count, progress=progress)
         means.update(zip(numbers, of_layers, strict=True))
         averages.append(of_all)
-    first = [
-        {"layer": one.layer, "head": one.head, "token": one.query}
-        for one in first_looks(layers, batch)
-    ]
-    shown = Shown(layers, stacks, found, means, averages, count, first)
+    if effect_on is None:
+        first = [
+            {"layer": one.layer, "head": one.head, "token": one.query, "why": reason(one, layers)}
+            for one in first_looks(layers, batch)
+        ]
+    else:
+        why = "one of its looks has the largest effect"
+        first = [{**one, "why": why} for one in first_effects(layers, found)]
+    vectors = vectors_of(layers, batch, limit) if dimensions else None
+    shown = Shown(layers, stacks, found, means, averages, count, first, effect_on, vectors)
     for numbers, average in zip(stacks, averages, strict=True):
         check_weights(
-            [one_sequence(layers[number].call, batch) for number in numbers],
+            [
+                one_sequence(layers[number].call, batch)
+                if effect_on is None
+                else sequence_of(layers[number].call.effects, batch)
+                for number in numbers
+            ],
             [(found[number].strongest, means[number]) for number in numbers],
             average,
             [layers[number].title for number in numbers],
         )
     steps = None if explanation is None else explanation.as_data()
-    return composed(shown, {"title": title, "about": about, "explanation": steps}, limit)
+    words = {
+        "title": title,
+        "about": about,
+        "explanation": steps,
+        "sentence_b_start": sentence_b_start,
+    }
+    return composed(shown, words, limit)
 
 
 @dataclass(frozen=True)
@@ -124,7 +175,9 @@ class Shown:
         means: the strongest keys in the mean over the heads of each layer, by its index.
         averages: the same over all layers of each stack.
         kept: number of keys kept per query.
-        first: layer, head and token to show first, for each text of queries.
+        first: layer, head and token to show first, and why, for each text of queries.
+        effect_on: the target of effects; None for weights.
+        vectors: the queries and keys of each layer, if wanted.
     """
 
     layers: Sequence[Layer]
@@ -133,7 +186,9 @@ class Shown:
     means: Mapping[int, Strongest]
     averages: Sequence[Strongest]
     kept: int
-    first: Sequence[Mapping[str, int]]
+    first: Sequence[Mapping[str, int | str]]
+    effect_on: str | None = None
+    vectors: Sequence[Vectors] | None = None
 
     @property
     def parts(self) -> list[TextPart]:
@@ -144,25 +199,39 @@ class Shown:
                 parts.append(part)
         return sorted(parts, key=lambda part: part.text)
 
+    @property
+    def largest(self) -> float | None:
+        """The largest effect by size; None for weights."""
+        if self.effect_on is None:
+            return None
+        parts = [one.strongest for one in self.found] + [*self.means.values(), *self.averages]
+        return max(float(part.weights.abs().nan_to_num().max()) for part in parts) or 1.0
+
 
 def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
     """Compose a page.
 
     Args:
         shown: its content.
-        words: title, line below it and explanation.
+        words: title, line below it, explanation and the start of a second sentence.
         limit: approximate largest size in bytes.
     """
     longest = max(len(part.pieces) for part in shown.parts)
-    weight_bits = 16 if longest <= _EXACT_TOKENS else 8
+    largest = shown.largest
+    weight_bits = 8 if largest is None and longest > _EXACT_TOKENS else 16
     sections = [[one.strongest, shown.means[number]] for number, one in enumerate(shown.found)]
     averages = [[one] for one in shown.averages]
-    floor = _floor([*sections, *averages], weight_bits, limit)
-    write = partial(edges, floor=floor, weight_bits=weight_bits)
-    check = partial(check_edges, floor=floor, weight_bits=weight_bits)
-    every_map = maps([one.maps for one in shown.found])
-    blobs = {"maps": packed(every_map)}
-    check_maps(blobs["maps"], every_map)
+    write = partial(edges, weight_bits=weight_bits, largest=largest)
+    floor = _floor([*sections, *averages], write, limit, largest or 1.0)
+    write = partial(write, floor=floor)
+    check = partial(check_edges, floor=floor, weight_bits=weight_bits, largest=largest)
+    blobs: dict[str, str] = {}
+    # The maps of a short text are its edges.
+    if floor > 0.0 or longest > min(_MAP_SIZE, shown.kept):
+        encoded = maps if largest is None else effect_maps
+        every_map = encoded([one.maps for one in shown.found])
+        blobs["maps"] = packed(every_map)
+        check_maps(blobs["maps"], every_map)
     for number, (layer, group) in enumerate(zip(shown.layers, sections, strict=True)):
         blob = blobs[f"edges-{number}"] = packed(write(group))
         check(blob, group, layer, layer.title)
@@ -170,9 +239,14 @@ def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
     for number, (numbers, group) in enumerate(zip(shown.stacks, averages, strict=True)):
         blob = blobs[f"average-{number}"] = packed(write(group))
         check(blob, group, shown.layers[numbers[0]], titles[number])
+    for number, vectors in enumerate(shown.vectors or ()):
+        blobs[f"vectors-{number}"] = vectors.as_text()
     facts = {
-        "version": 3,
+        "version": 4,
         **words,
+        "effect_on": shown.effect_on,
+        "largest": largest,
+        "diverging": {"light": LIGHT, "dark": DARK},
         "texts": [_text(part) for part in shown.parts],
         "layers": [
             {**_sides(shown, layer), **_described(layer, found)}
@@ -182,9 +256,10 @@ def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
             {**_sides(shown, shown.layers[numbers[0]]), "title": title, "layers": list(numbers)}
             for numbers, title in zip(shown.stacks, titles, strict=True)
         ],
+        "vectors": [one.as_data() for one in shown.vectors or ()],
         "measures": [
             {"id": name, "name": one.name, "unit": one.unit, "about": one.about, "high": high}
-            for name, one in MEASURES.items()
+            for name, one in (MEASURES if largest is None else _EFFECT).items()
             if (high := _highest(shown.found, name)) is not None
         ],
         "map_size": _MAP_SIZE,
@@ -204,18 +279,21 @@ def _stacks(layers: Sequence[Layer]) -> list[list[int]]:
     return list(stacks.values())
 
 
-def _floor(sections: Sequence[Sequence[Strongest]], weight_bits: int, limit: int) -> float:
+def _floor(
+    sections: Sequence[Sequence[Strongest]], write: Callable[..., bytes], limit: int, largest: float
+) -> float:
     """Return the smallest weight to store so that a page stays within a limit."""
     # Estimated from a few layers.
     every = max(1, len(sections) // 6)
     some = [section for section in sections[::every] if section]
-    for floor in _FLOORS:
-        written = [edges(section, floor=floor, weight_bits=weight_bits) for section in some]
+    floors = [largest * floor for floor in _FLOORS]
+    for floor in floors:
+        written = [write(section, floor=floor) for section in some]
         if sum(map(len, written)) * every < limit / 2:
             return floor
         if sum(len(packed(one)) for one in written) * len(sections) / len(some) < 0.95 * limit:
             return floor
-    return _FLOORS[-1]
+    return floors[-1]
 
 
 def _text(part: TextPart) -> Mapping[str, Any]:
@@ -258,5 +336,5 @@ def _title(layers: Sequence[Layer]) -> str:
 
 
 def _highest(found: Sequence[LayerContent], name: str) -> float | None:
-    values = [x for one in found for x in one.measures[name].tolist() if math.isfinite(x)]
+    values = [abs(x) for one in found for x in one.measures[name].tolist() if math.isfinite(x)]
     return max(values, default=None)

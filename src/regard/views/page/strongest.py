@@ -21,7 +21,7 @@ class Strongest:
 
     Attributes:
         keys: their columns in the matrix, −1 where there are no more.
-        weights: their weights, 0 there.
+        weights: their weights or effects, 0 there.
     """
 
     keys: Int[Tensor, "some_heads queries ranks"]
@@ -80,7 +80,7 @@ def means_of(
             part.append(_strongest(mean.float(), count))
             total += mean
         of_all.append(_strongest(total / len(matrices), count))
-    return [_below(part) for part in parts], _below(of_all)
+    return [joined(part) for part in parts], joined(of_all)
 
 
 def _strongest(rows: Float[Tensor, "rows keys"], count: int) -> Strongest:
@@ -88,7 +88,7 @@ def _strongest(rows: Float[Tensor, "rows keys"], count: int) -> Strongest:
     return Strongest(keys.masked_fill(weights == 0.0, -1).int(), weights)
 
 
-def _below(parts: Sequence[Strongest]) -> Strongest:
+def joined(parts: Sequence[Strongest]) -> Strongest:
     """Concatenate the rows of parts."""
     return Strongest(
         torch.cat([part.keys for part in parts], dim=1),

@@ -1,0 +1,40 @@
+"""What axe-core finds on pages: nothing."""
+
+from typing import Any
+
+import pytest
+
+import regard
+from materials import axe_core
+from regard.views.explain import worked_example
+from tests.views.page.pages import PHONE, WORDS, Open, calls_of, shown
+from tests.views.test_page_of_effects import TARGET, call_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+
+FINDINGS = """() => axe.run().then(({ violations }) => violations
+  .map(one => [one.id, one.nodes.map(node => node.html.slice(0, 120))]))"""
+
+
+def findings(page: Any) -> list[Any]:
+    shown(page)
+    page.evaluate(axe_core().read_text(encoding="utf-8"))
+    return page.evaluate(FINDINGS)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", ["lines", "text", "heads"])
+def test_pages_have_no_findings(open_page: Open, scheme: str, view: str) -> None:
+    weights = regard.page(
+        calls_of(len(WORDS)), WORDS, explanation=worked_example(), dimensions=True
+    ).html
+    effects = regard.page(call_of(9, "layers.0.attn")[0], WORDS[:9], effect_on=TARGET).html
+    for html, settings in ((weights, {}), (weights, PHONE), (effects, {})):
+        for state in ("token=3&colour=token", "layer=0&head=mean&token=3&direction=from"):
+            page = open_page(html, f"#view={view}&{state}", color_scheme=scheme, **settings)
+            assert findings(page) == []
+            page.context.close()
+
+
+def test_so_has_an_encoder_and_a_decoder(cross: str, open_page: Open) -> None:
+    assert findings(open_page(cross, "#layer=2&head=0&token=1&view=text")) == []

@@ -1,0 +1,67 @@
+import { element } from "../dom/element";
+import { capitalized, nameOf } from "../look/blocks";
+import { inFigures } from "../look/figures";
+import { litBy, litPieces, type Scene } from "../look/scene";
+import type { HeadMap } from "../page/maps";
+import { showAlone } from "../tokens/visible";
+import type { MapPicture } from "./map-picture";
+
+interface Tile {
+  readonly element: HTMLElement;
+  readonly name: HTMLButtonElement;
+  readonly note: HTMLElement;
+  readonly picture: MapPicture;
+}
+
+/** All heads of a layer and their mean, each as a map that can be read. */
+export class HeadsView {
+  readonly element = element("div", { class: "heads-view" });
+  readonly #tiles: Tile[] = [];
+
+  constructor(
+    private readonly maps: readonly (readonly HeadMap[])[],
+    private readonly newPicture: () => MapPicture,
+    private readonly choose: (section: number) => void,
+  ) {}
+
+  show(scene: Scene, dark: boolean): void {
+    const maps = this.maps[scene.block.index] ?? [];
+    while (this.#tiles.length < maps.length) this.#tiles.push(this.#tile(this.#tiles.length));
+    const tiles = this.#tiles.slice(0, maps.length);
+    if (this.element.childElementCount !== maps.length) {
+      this.element.replaceChildren(...tiles.map((tile) => tile.element));
+    }
+    for (const [section, map] of maps.entries()) {
+      const { name, note, picture } = tiles[section] as Tile;
+      name.textContent = capitalized(nameOf(scene.block, section).replace(/^.*, /, ""));
+      name.setAttribute("aria-current", String(section === scene.section));
+      note.replaceChildren(...strongestOf(scene, section));
+      picture.show(scene, section, map, dark);
+    }
+  }
+
+  #tile(section: number): Tile {
+    const name = element("button", { type: "button", class: "plain" });
+    name.addEventListener("click", () => this.choose(section));
+    const note = element("p", { class: "legend" });
+    const picture = this.newPicture();
+    const head = element("div", { class: "panel-head" }, name, note);
+    return {
+      element: element("div", { class: "head-tile" }, head, picture.element),
+      name,
+      note,
+      picture,
+    };
+  }
+}
+
+/** What the token in question looks at most in a head, or what looks at it. */
+function strongestOf(scene: Scene, section: number): (Node | string)[] {
+  if (scene.token === null) return [];
+  const lit = litBy(scene.layer.at(section), scene.direction, scene.token);
+  const token = lit.tokens[0];
+  if (token === undefined) return ["–"];
+  const quoted = element("bdi", { class: "quoted" });
+  quoted.textContent = showAlone(litPieces(scene)[token] ?? "");
+  return [quoted, ` ${inFigures(lit.weights[0] as number, lit)}`];
+}
