@@ -6,11 +6,12 @@ from hypothesis import given
 from torch import Tensor
 
 import regard
-from regard.matrix import AttentionMatrix, Edges
+from regard.matrix import AttentionMatrix, Edges, scores
+from regard.matrix import tiles as module
 from regard.matrix.tiles import tiles
 from regard.patterns import Pattern, causal, everyone, strided, window
 from tests.attention.cases import Case, case_of
-from tests.matrix.cases import matrix_of
+from tests.matrix.cases import assert_within, dense_weights, matrix_of, tolerance
 from tests.matrix.definitions import COUNT, check_all, check_part, each_reduction
 from tests.matrix.known import DTYPES, known_of, matrices
 from tests.strategies import fewer
@@ -31,9 +32,41 @@ def test_a_reduction_is_its_definition(name: str, drawn: tuple[Case, Tensor | No
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("length", LONG)
 @pytest.mark.parametrize("pattern", [everyone(), causal(), window(23) | strided(64)])
-def test_long_rows(dtype: torch.dtype, length: int, pattern: Pattern) -> None:
+@pytest.mark.parametrize("bounded", [True, False])
+def test_long_rows(
+    dtype: torch.dtype,
+    length: int,
+    pattern: Pattern,
+    bounded: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not bounded:
+        monkeypatch.setattr(scores, "_MANY_ROWS", 10**6)
     case = case_of(batch=1, heads=2, queries=67, keys=length, pattern=pattern, dtype=dtype)
     check_all(matrix_of(case), known_of(case))
+
+
+@pytest.mark.parametrize("rows", [64, 67])
+def test_small_scores_of_several_chunks_are_scaled_on_demand(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CPU_CHUNK", 64 * 128)
+    case = case_of(heads=2, queries=rows, keys=401, pattern=causal(), dtype=torch.float32)
+    matrix, exact = matrix_of(case), dense_weights(case)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for tile in tiles(matrix.view, ("sums", "entropy")):
+            assert tile.block.factors is not None
+            some = exact[tile.batch, tile.heads, tile.queries, :][..., tile.columns]
+            bound = tolerance(case, torch.float32)
+            assert_within(tile.row_sums, some.sum(dim=3), bound)
+            assert_within(tile.entropy, torch.special.entr(some).sum(dim=3), 10 * bound)
+            assert_within(tile.column_sums, some.sum(dim=2), 16 * bound)
+            assert_within(tile.weights_at(torch.tensor([[3]])), some[..., 3:4], bound)
+            assert tile.block.factors is not None
+            for _ in range(2):
+                assert_within(tile.weights, some, bound)
+            assert tile.block.factors is None
+            assert_within(tile.weights_at(torch.tensor([[3]])), some[..., 3:4], bound)
 
 
 @pytest.mark.parametrize("count", [1, 3, 64, 100])

@@ -201,5 +201,5 @@ def _places(tile: Tile, pairs: Int[Tensor, "2 pairs"]) -> Int[Tensor, "pairs_ins
     query, key = pairs.to(keys.device)
     row = query - tile.queries.start
     column = torch.searchsorted(keys, key).clamp_max(len(keys) - 1)
-    inside = (row >= 0) & (row < tile.weights.shape[2]) & (keys[column] == key)
+    inside = (row >= 0) & (row < tile.shape[2]) & (keys[column] == key)
     return (row * len(keys) + column)[inside]

@@ -67,8 +67,8 @@ class Glimpses:
             tile, [rows] each, and the excluded columns, [rows, 1, columns].
         """
         if tile.place not in self._inside:
-            rows = self.rows[tile.batch].to(tile.weights.device) - tile.queries.start
-            batch, which = ((rows >= 0) & (rows < tile.weights.shape[2])).nonzero().T
+            rows = self.rows[tile.batch].to(tile.device) - tile.queries.start
+            batch, which = ((rows >= 0) & (rows < tile.shape[2])).nonzero().T
             row, keys = rows[batch, which], tile.key_positions
             hidden = self.hidden.to(keys.device)[tile.batch][:, keys][batch]
             hidden |= keys == tile.query_positions[row][:, None]

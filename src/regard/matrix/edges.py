@@ -130,7 +130,7 @@ class Edges:
         sizes = _looked_into(tile, groups)[0].abs() if few else tile.magnitudes
         state.total += int((sizes >= self.threshold).count_nonzero())
         if self.limit:
-            for some in groups.split(max(1, tile.weights.numel() // GROUP // _PARTS)):
+            for some in groups.split(max(1, tile.shape.numel() // GROUP // _PARTS)):
                 self._add(state, tile, some)
         return state
 

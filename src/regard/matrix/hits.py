@@ -62,7 +62,7 @@ class Hits:
     def update(self, state: Sums, tile: Tile) -> Sums:
         weights, columns = strongest(tile, 1)
         targets = tile.test(self.targets) & tile.allowed(slice(None))
-        hit = targets.expand(tile.weights.shape).gather(3, columns) & (weights != 0.0)
+        hit = targets.expand(tile.shape).gather(3, columns) & (weights != 0.0)
         tile.heads_of(state["hits"]).add_(hit.sum(dim=(2, 3)))
         tile.heads_of(state["rows"]).add_(targets.any(dim=3).sum(dim=2))
         return state

@@ -85,7 +85,7 @@ class Mass:
             else:
                 batch = as_tensor(tile.rows.batch)
                 members = group[batch] if group.dim() == 2 else group[None]
-                members = members.to(tile.weights.device)[:, None, tile.key_positions]
+                members = members.to(tile.device)[:, None, tile.key_positions]
                 found = (tile.column_sums * members).sum(dim=2)
             share[..., number].add_(found)
         tile.heads_of(state["rows"]).add_(len(tile.query_positions))

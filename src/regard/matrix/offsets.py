@@ -84,15 +84,15 @@ class Offsets:
         tile.heads_of(state["total"]).add_(tile.column_sums.sum(dim=2))
         keys = tile.key_positions
         if int(keys[0]) == 0:
-            tile.heads_of(state["first"]).add_(tile.weights[..., 0].sum(dim=2))
+            first = tile.weights_at(torch.zeros_like(tile.query_positions)[:, None])
+            tile.heads_of(state["first"]).add_(first.sum(dim=(2, 3)))
         offsets = torch.arange(-self.reach, self.reach + 1, device=keys.device)
         wanted = tile.query_positions[:, None] + offsets
         if isinstance(tile.keys, range) and tile.keys.step == 1:
             columns = (wanted - tile.keys.start).clamp(0, len(keys) - 1)
         else:
             columns = torch.searchsorted(keys, wanted).clamp_max(len(keys) - 1)
-        found = tile.weights.gather(3, columns.expand(*tile.weights.shape[:2], -1, -1))
-        found = found.masked_fill(keys[columns] != wanted, 0.0)
+        found = tile.weights_at(columns).masked_fill(keys[columns] != wanted, 0.0)
         tile.heads_of(state["near"]).add_(found.sum(dim=2))
         return state
 

@@ -31,8 +31,11 @@ from regard.versions import Overwritten, Versions
 
 _LOCK = Lock()
 
-_MANY_ROWS = 32
-"""From so many rows on, norms of keys take little time beside products with them."""
+_MANY_ROWS, _MANY_PAIRS = 32, 2**18
+"""From so many rows and pairs on, norms take less time than the guards that they save."""
+
+_SMALL = 40.0
+"""Scores up to this size are exponentiated as they are: no sum of them leaves float32."""
 
 _Found = dict[Fact, list[Tensor]]
 """What was found out about rows, a few columns at a time."""
@@ -245,22 +248,20 @@ class Scores:
         whole: bool,
     ) -> WeightBlock:
         assert isinstance(rows, _Rows)
-        widths = [len(some.keys) for some in columns]
         sizes = (len(rows.batch), len(rows.heads), len(rows.queries))
-        weights = buffers("weights", *sizes, sum(widths))
-        parts = weights.split(widths, dim=3)
+        width = sum(len(some.keys) for some in columns)
+        block = WeightBlock(buffers("weights", *sizes, width))
         found: _Found = {"entropy": [], "group_max": [], "sums": []}
-        block = WeightBlock(weights)
         if whole and not self.has_lse(rows.batch, rows.heads, rows.queries):
-            lse, block.row_sums = self._write_unknown(rows, columns, parts, facts, found, buffers)
+            lse = self._write_unknown(rows, columns, block, facts, found, buffers)
         else:
             lse = _finite(self.lse_of(rows.batch, rows.heads, rows.queries)[..., None])
-            self._write_known(rows, lse, columns, parts, facts, found, buffers)
+            self._write_known(rows, lse, columns, block, facts, found, buffers)
         if "entropy" in facts:
             block.entropy = torch.cat(found["entropy"], dim=3).sum(dim=3)
         if "group_max" in facts:
             block.group_max = exponential_(torch.cat(found["group_max"], dim=3).sub_(lse))
-        if "sums" in facts:
+        if found["sums"]:
             block.sums = torch.cat(found["sums"], dim=3)
         return block
 
@@ -269,13 +270,13 @@ class Scores:
         rows: "_Rows",
         lse: Float[Tensor, "batch heads rows 1"],
         columns: Sequence[KeyColumns],
-        parts: Sequence[Tensor],
+        block: WeightBlock,
         facts: Collection[Fact],
         found: _Found,
         buffers: Buffers,
     ) -> None:
         """Write the weights of rows whose log-sum-exp is known, a few columns at a time."""
-        for some, part in zip(columns, parts, strict=True):
+        for some, part in zip(columns, _parts(block, columns), strict=True):
             scores, reach = self._scores_and_reach(rows, some, buffers)
             if "group_max" in facts:
                 found["group_max"].append(grouped(scores, 3, "max"))
@@ -289,28 +290,36 @@ class Scores:
         self,
         rows: "_Rows",
         columns: Sequence[KeyColumns],
-        parts: Sequence[Tensor],
+        block: WeightBlock,
         facts: Collection[Fact],
         found: _Found,
         buffers: Buffers,
-    ) -> tuple[Float[Tensor, "batch heads rows 1"], Float[Tensor, "batch heads rows"]]:
-        """Write the weights of rows; return their log-sum-exp, 0 where it is −inf, and their sums.
+    ) -> Float[Tensor, "batch heads rows 1"]:
+        """Write the weights of rows; return their log-sum-exp, 0 where it is −inf.
 
         Each few columns are exponentiated relative to their own largest score, and brought to one
-        measure when all are there: that takes one product of queries and keys instead of two.
+        measure when all are there: that takes one product of queries and keys instead of two. Small
+        scores are all relative to 0, and left to be divided by their row's sum.
         """
+        parts = _parts(block, columns)
         bases: list[Tensor] = []
         totals: list[Tensor] = []
+        all_small = True
         for some, part in zip(columns, parts, strict=True):
             scores, reach = self._scores_and_reach(rows, some, buffers)
             tops = scores
             if "group_max" in facts:
                 tops = grouped(scores, 3, "max")
                 found["group_max"].append(tops)
-            base = tops.amax(dim=3, keepdim=True)
-            if some.partial or self.biased:
-                base = self._base(base)
-            exponential_(scores.sub_(base), out=part, low=_low(some, reach, base))
+            if reach is not None and float(reach.max()) <= _SMALL:
+                base = torch.zeros_like(reach)
+                exponential_(scores, out=part, low=some.partial)
+            else:
+                all_small = False
+                base = tops.amax(dim=3, keepdim=True)
+                if some.partial or self.biased:
+                    base = self._base(base)
+                exponential_(scores.sub_(base), out=part, low=_low(some, reach, base))
             bases.append(base)
             totals.append(part.sum(dim=3, keepdim=True))
             if "entropy" in facts:
@@ -320,15 +329,21 @@ class Scores:
 
         shift = base - lse
         factor = exponential_(shift.clone()).masked_fill(total == 0.0, 0.0)
-        for part, one in zip(parts, factor.split(1, dim=3), strict=True):
-            part.mul_(one)
+        block.row_sums = (total * factor).sum(dim=3)
+        if all_small:
+            block.factors = exponential_(-lse)
             if "sums" in facts:
-                found["sums"].append(grouped(part, 2, "sum", ROW_GROUP))
+                block.sums = _sums(block.numbers, block.factors)
+        else:
+            for part, one in zip(parts, factor.split(1, dim=3), strict=True):
+                part.mul_(one)
+                if "sums" in facts:
+                    found["sums"].append(grouped(part, 2, "sum", ROW_GROUP))
         if "entropy" in facts:
             # The logarithm of a weight is what was exponentiated, and the shift.
             products = torch.cat(found["entropy"], dim=3) + shift * total
             found["entropy"] = [-products * factor]
-        return lse, (total * factor).sum(dim=3)
+        return lse
 
     def scores(
         self, rows: QueryRows, columns: KeyColumns, buffers: Buffers
@@ -371,15 +386,16 @@ class Scores:
     ) -> Float[Tensor, "batch heads rows 1"] | None:
         """Return |q| · max |k| for each row, which no |q·k| exceeds; None where it takes long."""
         # Only the CPU is slow where the exponential underflows.
-        few = rows.query.shape[2] < _MANY_ROWS or not isinstance(keys, range)
-        if self.biased or self.device.type != "cpu" or few:
+        sizes = rows.query.shape[:3]
+        few = sizes[2] < _MANY_ROWS or sizes.numel() * len(keys) < _MANY_PAIRS
+        if self.biased or self.device.type != "cpu" or few or not isinstance(keys, range):
             return None
         name = (rows.batch, rows.key_heads, keys)
         longest = buffers.longest_keys.get(name)
         if longest is None:
             longest = key.norm(dim=3).amax(dim=2, keepdim=True)
             buffers.longest_keys[name] = longest
-        far = rows.query.norm(dim=3) * longest
+        far = rows.norms * longest
         return far.view(len(rows.batch), len(rows.heads), -1, 1)
 
     def _biased(self, scores: Tensor, rows: QueryRows, keys: Index) -> Tensor:
@@ -412,6 +428,28 @@ class _Rows(QueryRows):
 
     query: Float[Tensor, "batch key_heads grouped_rows key_dim"]
     key_heads: range
+
+    @cached_property
+    def norms(self) -> Float[Tensor, "batch key_heads grouped_rows"]:
+        """|q| of each row."""
+        return self.query.norm(dim=3)
+
+
+def _parts(block: WeightBlock, columns: Sequence[KeyColumns]) -> Sequence[Tensor]:
+    return block.numbers.split([len(some.keys) for some in columns], dim=3)
+
+
+def _sums(
+    numbers: Float[Tensor, "batch heads rows columns"], factors: Float[Tensor, "batch heads rows 1"]
+) -> Float[Tensor, "batch heads row_groups columns"]:
+    """Return the sum of each 16 rows, each times its factor."""
+    batch, heads, rows, columns = numbers.shape
+    if rows % ROW_GROUP:
+        return grouped(numbers * factors, 2, "sum", ROW_GROUP)
+    groups = (batch * heads, rows // ROW_GROUP, ROW_GROUP)
+    sums = numbers.new_empty(*groups[:2], 1, columns)
+    write_products(factors.reshape(*groups[:2], 1, ROW_GROUP), numbers.view(*groups, -1).mT, sums)
+    return sums.view(batch, heads, -1, columns)
 
 
 def _low(

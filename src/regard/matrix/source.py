@@ -66,7 +66,8 @@ class WeightBlock:
     """The numbers of some rows, and what was found out on the way.
 
     Attributes:
-        weights: what the matrix holds.
+        numbers: what the matrix holds, divided by `factors` if there are any.
+        factors: a factor of each row, applied to all numbers when `weights` is first read.
         entropy: −Σ w · log w of each row; None if that wasn't asked for, as all below.
         group_max: the largest of each 64 neighbouring weights, by size if they are signed; the last
             group may be smaller.
@@ -74,11 +75,26 @@ class WeightBlock:
         row_sums: the sum of each row, if it was found on the way.
     """
 
-    weights: Float[Tensor, "batch heads rows columns"]
+    numbers: Float[Tensor, "batch heads rows columns"]
+    factors: Float[Tensor, "batch heads rows 1"] | None = None
     entropy: Float[Tensor, "batch heads rows"] | None = None
     group_max: Float[Tensor, "batch heads rows column_groups"] | None = None
     sums: Float[Tensor, "batch heads row_groups columns"] | None = None
     row_sums: Float[Tensor, "batch heads rows"] | None = None
+
+    @property
+    def weights(self) -> Float[Tensor, "batch heads rows columns"]:
+        """What the matrix holds."""
+        if self.factors is not None:
+            self.numbers.mul_(self.factors)
+            self.factors = None
+        return self.numbers
+
+    def scaled(
+        self, numbers: Float[Tensor, "batch heads rows some"]
+    ) -> Float[Tensor, "batch heads rows some"]:
+        """Return the weights of some of the numbers: cheaper than all weights, if few."""
+        return numbers if self.factors is None else numbers * self.factors
 
 
 class Buffers:

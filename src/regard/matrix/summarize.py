@@ -66,5 +66,5 @@ def _check(reduction: object) -> None:
 
 
 def _rows(tile: Tile) -> int:
-    batch, heads, rows, _ = tile.weights.shape
+    batch, heads, rows, _ = tile.shape
     return batch * heads * rows

@@ -71,6 +71,16 @@ class Tile:
     block: WeightBlock
 
     @property
+    def shape(self) -> torch.Size:
+        """Sequences, heads, rows and columns."""
+        return self.block.numbers.shape
+
+    @property
+    def device(self) -> torch.device:
+        """The device."""
+        return self.block.numbers.device
+
+    @property
     def query_positions(self) -> Int[Tensor, "rows"]:
         """The positions of the rows, on the device."""
         return self.rows.positions
@@ -78,7 +88,7 @@ class Tile:
     @cached_property
     def key_positions(self) -> Int[Tensor, "columns"]:
         """The positions of the columns, on the device."""
-        return as_tensor(self.keys).to(self.weights.device)
+        return as_tensor(self.keys).to(self.device)
 
     @cached_property
     def place(self) -> Hashable:
@@ -86,7 +96,7 @@ class Tile:
         columns = self.keys if isinstance(self.keys, range) else tuple(self.keys.tolist())
         view = tuple((one.start, one.stop) for one in (self.batch, self.queries))
         rows = tuple(self.query_positions.tolist())
-        return view, self.rows.batch, rows, columns, self.weights.device
+        return view, self.rows.batch, rows, columns, self.device
 
     @property
     def weights(self) -> Float[Tensor, "batch heads rows columns"]:
@@ -126,8 +136,8 @@ class Tile:
     @property
     def num_allowed_queries(self) -> Int[Tensor, "batch heads columns"]:
         """How many rows may look at each column."""
-        batch, heads, rows, columns = self.weights.shape
-        found = torch.full((batch, heads, columns), rows, device=self.weights.device)
+        batch, heads, rows, columns = self.shape
+        found = torch.full((batch, heads, columns), rows, device=self.device)
         every = [slice(0, columns)] if self.view.source.biased else self.partial
         for span in every:
             found[..., span] = self.allowed(span).sum(dim=2)
@@ -167,19 +177,26 @@ class Tile:
             self.block.group_max = grouped(self.magnitudes, 3, "max")
         return self.block.group_max
 
+    def weights_at(
+        self, columns: Int[Tensor, "*leading rows_or_1 some_columns"]
+    ) -> Float[Tensor, "batch heads rows some_columns"]:
+        """Return the weights at a few columns of each row."""
+        numbers = self.block.numbers.gather(3, columns.expand(*self.shape[:3], -1))
+        return self.block.scaled(numbers)
+
     def weights_of_groups(
         self, groups: Int[Tensor, "batch heads rows some_groups"]
     ) -> Float[Tensor, "batch heads rows some_groups*64"]:
         """Return the weights of groups of 64 columns, a few for each row; 0 beyond the last."""
-        weights, missing = self.weights, -self.weights.shape[3] % GROUP
+        numbers, missing = self.block.numbers, -self.shape[3] % GROUP
         if missing:
-            weights = pad(weights, (0, missing))
+            numbers = pad(numbers, (0, missing))
         # Groups as rows of a table: that copies 64 numbers at a time.
-        num_rows, each = groups[..., 0].numel(), weights.shape[3] // GROUP
+        num_rows, each = groups[..., 0].numel(), numbers.shape[3] // GROUP
         first = torch.arange(0, num_rows * each, each, device=groups.device)
-        numbers = (groups.flatten(0, 2) + first[:, None]).flatten()
-        found = weights.reshape(-1, GROUP).index_select(0, numbers)
-        return found.view(*groups.shape[:3], -1)
+        places = (groups.flatten(0, 2) + first[:, None]).flatten()
+        found = numbers.reshape(-1, GROUP).index_select(0, places)
+        return self.block.scaled(found.view(*groups.shape[:3], -1))
 
 
 def tiles(view: View, facts: Collection[Fact] = (), budget: int = BUDGET) -> Iterator[Tile]:

@@ -82,7 +82,7 @@ def strongest(
     """Return the weights of the largest magnitude of each row, and their columns in the tile."""
     if tile.group_max.shape[3] <= 2 * count:
         columns = tile.magnitudes.topk(count, dim=3).indices
-        return tile.weights.gather(3, columns), columns
+        return tile.weights_at(columns), columns
     # The k largest numbers are in the k groups with the largest maxima.
     groups = tile.group_max.topk(count, dim=3).indices
     candidates = tile.weights_of_groups(groups)
