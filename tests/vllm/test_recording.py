@@ -132,20 +132,22 @@ def test_nothing_of_an_engine_is_touched_unless_it_records(
         ({"folder": "here"}, "folder must be the absolute path of a folder, got 'here'"),
         ({"folder": "/nowhere"}, "folder must be the absolute path of a folder, got '/nowhere'"),
         ({"every": 0}, "every must be at least 1, got 0"),
+        ({"every": "2"}, "every must be of type int, got '2'"),
+        ({"requests": 7}, "requests must be of type str, got 7"),
         ({"limit": 0}, "limit must be at least 1, got 0"),
         ({"where": 77}, "where must match attention of the engine's model, got 77"),
     ],
 )
 def test_arguments(call: Call, tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        call("start_recording", **{"folder": str(tmp_path), **options})
+    answer = call("start_recording", **{"folder": str(tmp_path), **options})
+    assert answer == {"error": message}
     assert not call("recording_state")["recording"]
 
 
 def test_one_at_a_time(call: Call, tmp_path: Path) -> None:
     call("start_recording", str(tmp_path))
-    with pytest.raises(ValueError, match=r"already: call stop_recording first$"):
-        call("start_recording", str(tmp_path))
+    error = "requests are being recorded already: call stop_recording first"
+    assert call("start_recording", str(tmp_path)) == {"error": error}
     assert call("stop_recording") == call("stop_recording")
 
 

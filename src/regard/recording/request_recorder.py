@@ -41,6 +41,7 @@ class RequestRecorder:
         where: the layers.
 
     Raises:
+        TypeError: an argument has a wrong type.
         ValueError: an argument is wrong, or the engine is not supported.
     """
 
@@ -55,10 +56,18 @@ class RequestRecorder:
         where: str | int | Iterable[str | int] | None,
     ) -> None:
         self._group = tensor_parallel_group(runner)
-        check_positive(every=every, limit=limit)
         self._folder = Path(folder)
         if not self._folder.is_absolute() or not self._folder.is_dir():
             raise ValueError(f"folder must be the absolute path of a folder, got {folder!r}")
+        # They come as JSON.
+        for name, value, kind in (
+            ("requests", requests, str),
+            ("every", every, int),
+            ("limit", limit, int),
+        ):
+            if type(value) is not kind:
+                raise TypeError(f"{name} must be of type {kind.__name__}, got {value!r}")
+        check_positive(every=every, limit=limit)
         self._requests, self._every, self._limit = requests, every, limit
         check_runner(runner, tensor_parallel=True)
         config = runner.vllm_config.model_config
@@ -145,7 +154,7 @@ class RequestRecorder:
             try:
                 self._written.append(str(self._write(request)))
             except Exception as error:  # noqa: BLE001
-                # Whatever it is: others can still be written.
+                # Any error: others can still be written.
                 self._left_out[request.identifier] = _reason(error)
             self._num_done += 1
 

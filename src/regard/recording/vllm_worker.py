@@ -1,9 +1,7 @@
 """`RecordingWorker`: let a vLLM server record requests."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
-
-from torch import distributed
 
 from regard.attention.ring.transfers import from_all_ranks
 from regard.recording.request_recorder import RequestRecorder
@@ -43,21 +41,26 @@ class RecordingWorker:
             where: the layers to record; as for `regard.watch`.
 
         Returns:
-            The state, as `recording_state` does.
-
-        Raises:
-            ValueError: an argument is wrong, it is recording already, or the engine is not
-                supported.
+            The state, as `recording_state` does; or `{"error": …}` if an argument is wrong, it is
+            recording already, or the engine is not supported. It is not raised, because vLLM would
+            close the connection, and leave the replies of other workers unread.
         """
         if self._regard_recorder is not None and self._regard_recorder.is_recording:
-            raise ValueError("requests are being recorded already: call stop_recording first")
+            return {"error": "requests are being recorded already: call stop_recording first"}
         runner: Any = getattr(self, "model_runner")  # noqa: B009
-        recorder = _made_by_all(
-            lambda: RequestRecorder(
+        recorder, problem = None, ""
+        try:
+            recorder = RequestRecorder(
                 runner, folder, requests=requests, every=every, limit=limit, where=where
-            ),
-            tensor_parallel_group(runner),
-        )
+            )
+        except Exception as error:  # noqa: BLE001
+            problem = str(error) or type(error).__name__
+        group = tensor_parallel_group(runner)
+        if group is not None:
+            # All or none: one alone would wait for the heads of the others.
+            problem = next(filter(None, from_all_ranks(problem, group)), "")
+        if recorder is None or problem:
+            return {"error": problem}
         recorder.start()
         self._regard_recorder = recorder
         return recorder.state()
@@ -85,20 +88,3 @@ class RecordingWorker:
         if self._regard_recorder is not None:
             self._regard_recorder.stop()
         return self.recording_state()
-
-
-def _made_by_all(
-    make: Callable[[], RequestRecorder], group: "distributed.ProcessGroup | None"
-) -> RequestRecorder:
-    """Make a recorder on all workers or on none: one alone would wait for the heads of others."""
-    if group is None:
-        return make()
-    recorder, problem = None, ""
-    try:
-        recorder = make()
-    except Exception as error:  # noqa: BLE001
-        problem = str(error) or type(error).__name__
-    problems = [theirs for theirs in from_all_ranks(problem, group) if theirs]
-    if problems or recorder is None:
-        raise ValueError(problems[0])
-    return recorder
