@@ -70,6 +70,12 @@ def assert_all_alike(cut: Atlas, whole: Atlas) -> None:
         assert len(cut.frame(name)) >= cut.about.layers * cut.about.heads
 
 
+def test_nothing_is_dropped(corpus: Path, loader: Loader, whole: Atlas, tmp_path: Path) -> None:
+    training = replace(loader, model=lambda: loader.model().train())
+    found = survey(corpus, tmp_path / "a.atlas", training, length=64, shards=1)
+    assert_alike(found, whole)
+
+
 def test_the_order_of_shards_changes_nothing(corpus: Path, loader: Loader) -> None:
     model, tokenizer = loader.model(), loader.tokenizer()
     surveyor = Surveyor(model, tokenizer, Settings(length=64), batch_size=4)

@@ -13,7 +13,7 @@ from transformers.models.timm_wrapper import modeling_timm_wrapper
 
 import regard
 import regard.hf
-from regard.hf.attention import attention
+from regard.hf.attention import LAYER_PATTERN, attention
 from regard.hf.boolean_mask import PatternMask
 from regard.hf.masks import mask
 from regard.patterns import Pattern
@@ -549,6 +549,18 @@ class TestRefusals:
         rule = r"needs the positions of its 10 queries among 40 keys"
         with pytest.raises(ValueError, match=rule):
             model(tokens()[:, 30:], attention_mask=allowed, past_key_values=past)
+
+
+def test_learned_queries_have_no_positions() -> None:
+    """Those of a resampler look at all keys, whatever their module is called."""
+    module = nn.Module()
+    module.is_causal = False
+    setattr(module, LAYER_PATTERN, regard.window(before=3))
+    query, key = torch.randn(1, 2, 4, 8), torch.randn(1, 2, 9, 8)
+    with pytest.raises(ValueError, match=r"the positions of its 4 queries among 9 keys, which are"):
+        attention(module, query, key, key, None)
+    attention(module, key, key, key, None)
+    attention(module, query[:, :, :1], key, key, None)
 
 
 def test_a_compiled_model_is_told_nothing_of_graph_breaks() -> None:

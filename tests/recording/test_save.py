@@ -44,6 +44,14 @@ def test_every_type_is_kept(tmp_path: Path, dtype: str) -> None:
     assert found[0].matrix.dtype == matrix.dtype
 
 
+def test_a_bias_for_more_queries_than_keys(tmp_path: Path) -> None:
+    """As in cross-attention: the first query stands before the first key."""
+    query, key = torch.randn(1, 2, 7, 4), torch.randn(1, 2, 5, 4)
+    matrix = AttentionMatrix(query, key, bias=torch.randn(1, 2, 7, 5))
+    names = {"tokens": tokens_of(7), "source": tokens_of(5)}
+    assert_same(save(matrix, tmp_path / "it.regard", **names), [matrix], 1e-6)
+
+
 @pytest.mark.parametrize(("dtype", "bits"), [("float16", 11), (torch.bfloat16, 8)])
 def test_narrowed_on_request_with_the_error_said(
     tmp_path: Path, dtype: str | torch.dtype, bits: int

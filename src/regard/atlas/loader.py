@@ -20,8 +20,8 @@ class Loader:
 
     Args:
         name: the name of the model.
-        model: returns the model, in evaluation mode. Each worker calls it once; both functions
-            must be picklable.
+        model: returns the model, which is put in evaluation mode. Each worker calls it once; both
+            functions must be picklable.
         tokenizer: returns its tokenizer.
         stamp: a digest of the model; a survey is resumed only with the same.
     """

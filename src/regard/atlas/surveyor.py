@@ -64,6 +64,8 @@ class Surveyor:
             RuntimeError: the watched weights don't reproduce the model's outputs.
             ValueError: the model has no self-attention over the text.
         """
+        # Dropout outside of attention would not be noticed.
+        self._model.eval()
         tally = Tally()
         for batch in _batches(windows, self._batch_size):
             self._count_batch(batch, tally)

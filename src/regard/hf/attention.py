@@ -77,7 +77,7 @@ def attention(
         bias = position_bias if bias is None else bias + position_bias
     own = getattr(module, LAYER_PATTERN, None)
     if own is not None:
-        _check_placed(own, attention_mask, query.shape[2], key.shape[2])
+        _check_placed(own, attention_mask, query.shape[2], key.shape[2], bool(looks_back))
         known = isinstance(attention_mask, PatternMask)
         pattern = attention_mask.narrowed(own) if known else narrowed(pattern, own)
     options: dict[str, Any] = {
@@ -131,7 +131,9 @@ def _capped(bound: float, added: Tensor | None, first_query: int | None) -> Bias
     return joined(capped(bound), from_tensor(added, first_query=first_row))
 
 
-def _check_placed(own: Pattern, mask: Tensor | None, num_queries: int, num_keys: int) -> None:
+def _check_placed(
+    own: Pattern, mask: Tensor | None, num_queries: int, num_keys: int, looks_back: bool
+) -> None:
     """Raise ValueError if a layer has a pattern and query or key positions are unknown."""
     if isinstance(mask, PatternMask):
         if mask.first_key and not own.relative:
@@ -139,8 +141,9 @@ def _check_placed(own: Pattern, mask: Tensor | None, num_queries: int, num_keys:
                 f"the cache has dropped the first {mask.first_key} keys, and {own} depends on "
                 "absolute positions: generate with a cache that keeps all keys"
             )
-    elif mask is not None and num_queries != num_keys:
+    # Without a mask, one query is the last, and several of a causal layer are the first.
+    elif num_queries != num_keys and (mask is not None or (num_queries > 1 and not looks_back)):
         raise ValueError(
             f"a layer with a pattern ({own}) needs the positions of its {num_queries} queries "
-            f"among {num_keys} keys, which a mask tensor doesn't have"
+            f"among {num_keys} keys, which are unknown"
         )

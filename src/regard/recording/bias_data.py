@@ -14,7 +14,7 @@ from regard.positions.joined import Joined
 from regard.positions.relative import Relative
 from regard.positions.softcap import Softcap
 from regard.recording.errors import RecordingError
-from regard.recording.pattern_data import whole
+from regard.recording.pattern_data import position, whole
 
 Data = dict[str, Any]
 
@@ -103,7 +103,7 @@ def _from_data(data: Data, read: Callable[[str], Tensor]) -> Bias:
             bias.table = torch.nn.Parameter(table, requires_grad=False)
             return bias
         case "given":
-            return FromTensor(read(data["values"])[None], whole(data["first_query"]))
+            return FromTensor(read(data["values"])[None], position(data["first_query"]))
         case "joined":
             return Joined(_from_data(data["first"], read), _from_data(data["second"], read))
         case kind:

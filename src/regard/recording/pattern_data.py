@@ -176,11 +176,11 @@ def _from_data(data: Data, read: Callable[[str], Tensor]) -> Pattern:
 
 
 def _runs(spans: Sequence[Sequence[int]]) -> PositionSet:
-    return PositionSet(tuple((_place(start), _place(stop)) for start, stop in spans))
+    return PositionSet(tuple((position(start), position(stop)) for start, stop in spans))
 
 
-def _place(value: object) -> int:
-    """Return the end of a run; an open start is −2⁶²."""
+def position(value: object) -> int:
+    """Return a position, which may be negative; an open start of a run is −2⁶²."""
     return -whole(-value) if type(value) is int and value < 0 else whole(value)
 
 
