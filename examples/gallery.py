@@ -182,11 +182,8 @@ def drawings(lengths: Sequence[int]) -> Iterator[tuple[str, str, Callable[[], An
             for name, draw in figures(length).items():
                 yield name, f"{name}-{model}-{length}", partial(_drawn, draw, reading)
     for kind, address in _SENTENCES.items():
-        yield (
-            "sentence",
-            f"page-{kind}minilm-sentence",
-            partial(draw_sentence, address, dimensions=kind == "dimensions-"),
-        )
+        draw = partial(draw_sentence, address, dimensions=kind == "dimensions-")
+        yield "sentence" if kind else "page", f"page-{kind}minilm-sentence", draw
     yield "effects", "page-effects-smollm2-sentence", draw_effects
     yield "overlay", "overlay-vit-196", partial(draw_overlay, smooth=True)
     yield "overlay-patches", "overlay-patches-vit-196", partial(draw_overlay, smooth=False, head=1)
@@ -213,7 +210,7 @@ def draw_sentence(address: str = _SENTENCES[""], *, dimensions: bool = False) ->
     tokens = tokenizer.convert_ids_to_tokens(ids)
     about = f"MiniLM-L6-v2 · {len(ids)} tokens"
     page = regard.page(seen, tokens, title=sentence, about=about, dimensions=dimensions)
-    height = 1400 if dimensions else 800
+    height = 1560 if dimensions else 800
     return Screenshot(page, f"{address}&token={tokens.index('it')}", height=height)
 
 

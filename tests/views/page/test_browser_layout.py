@@ -75,6 +75,9 @@ class TestLayout:
 class TestFlow:
     TOPS = """() => [...document.querySelectorAll('.words .token')]
         .map(token => Math.round(token.getBoundingClientRect().top))"""
+    GAPS = """() => [...document.querySelectorAll('.words .token')]
+        .map(token => token.getBoundingClientRect())
+        .map((box, at, all) => at % 3 ? box.left - all[at - 1].right : 0)"""
 
     def test_pieces_of_a_word_stay_together_on_a_phone(self, open_page: Open) -> None:
         tokens = [piece for _ in range(20) for piece in (" un", "believ", "able")]
@@ -84,6 +87,7 @@ class TestFlow:
         assert len(set(tops)) > 2
         for word in range(20):
             assert len(set(tops[3 * word : 3 * word + 3])) == 1
+        assert max(page.evaluate(self.GAPS)) < 1
 
     def test_lines_broken_at_a_width_go_on(self, open_page: Open) -> None:
         line = [" word"] * 13 + ["\n"]

@@ -56,10 +56,12 @@ export function layChunks(pieces: readonly string[]): { chunks: Chunk[]; tokens:
     letters += piece.length;
     if (!shown.after) continue;
     // A line that was broken at a width goes on, lest it break here and there.
-    const goesOn = wrapped && shown.after === "\n" && /^\S/.test(pieces[index + 1] ?? "");
+    const next = pieces[index + 1] ?? "";
+    const goesOn = wrapped && shown.after === "\n" && /^ ?\S/.test(next);
     const full = tokens.length - first >= (goesOn ? LONGEST : TOKENS);
     lines += goesOn ? 0 : shown.after.length * 0.7;
-    inner.push(goesOn && !full ? " " : shown.after);
+    if (!goesOn || full) inner.push(shown.after);
+    else if (!next.startsWith(" ")) inner.push(" ");
     if (full) close();
   }
   if (inner.length > 0) close();

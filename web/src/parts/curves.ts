@@ -42,6 +42,8 @@ export interface Apart {
   readonly colour: string;
   /** Downwards, in pixels. */
   readonly shift: number;
+  /** Weaker lines are left out: they could not be told apart. */
+  readonly least: number;
 }
 
 /** The lines of one token, strongly; the strongest is drawn last, over the others. */
@@ -49,13 +51,14 @@ export function strongCurves(
   lit: Lit,
   token: number,
   toKeys: boolean,
-  { colour, shift }: Apart = { colour: "", shift: 0 },
+  { colour, shift, least }: Apart = { colour: "", shift: 0, least: 0 },
 ): SVGPathElement[] {
   const curves: SVGPathElement[] = [];
   for (let rank = lit.tokens.length - 1; rank >= 0; rank--) {
     const end = lit.tokens[rank] as number;
     const share = (lit.weights[rank] as number) / lit.most;
     const weight = Math.min(1, Math.abs(share));
+    if (weight < least) continue;
     const shape = toKeys ? curve(token, end, shift) : curve(end, token, shift);
     const line = path(shape, 0.15 + 0.85 * Math.sqrt(weight), 0.75 + 4.25 * weight);
     line.style.stroke = colour;

@@ -6,6 +6,7 @@ import type { Pair, Vectors } from "../look/vectors";
 import type { PageData } from "../page/contract";
 import { inWords } from "../page/errors";
 import { showAlone } from "../tokens/visible";
+import { quoted } from "./quoted";
 import type { Tooltip } from "./tooltip";
 
 /** So many dimensions are listed, those that add most by size. */
@@ -83,8 +84,6 @@ export class Dimensions {
   /** "it → animal: score 3.214 = Σ q · k × 0.177". */
   #sentence(scene: Scene, pair: Pair, rank: number): HTMLElement {
     const facts = this.vectors.factsOf(scene.block);
-    const chosen = element("bdi", { class: "quoted" });
-    chosen.textContent = showAlone(chosenPieces(scene)[scene.token ?? 0] ?? "");
     const arrow = scene.direction === "to" ? " → " : " ← ";
     const kind = scene.lit.signed ? "effect" : "weight";
     const figure = inFigures(scene.lit.weights[rank] as number, scene.lit);
@@ -93,7 +92,7 @@ export class Dimensions {
     return element(
       "p",
       {},
-      chosen,
+      quoted(chosenPieces(scene)[scene.token ?? 0]),
       arrow,
       this.#select,
       `: the score ${effectInFigures(pair.score)} is the sum of q × k × ${scale} over ` +

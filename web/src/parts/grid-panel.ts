@@ -7,9 +7,9 @@ import { chosenPieces, type Scene } from "../look/scene";
 import type { Place } from "../look/state";
 import type { Ranked } from "../look/token-ranking";
 import type { Measure, PageData } from "../page/contract";
-import { showAlone } from "../tokens/visible";
 import type { Grid } from "./grid";
 import type { Colouring } from "./grid-picture";
+import { quoted } from "./quoted";
 import { Switch } from "./switch";
 
 /** So many heads are listed by the strength of their looks. */
@@ -90,7 +90,7 @@ export class GridPanel {
       );
       return;
     }
-    const token = quoted(chosenPieces(scene)[scene.token] ?? "");
+    const token = quoted(chosenPieces(scene)[scene.token]);
     const aside = scene.edges.signed ? "" : "; sinks, neighbours and punctuation don't count";
     const words = element("p", {}, `Strongest looks ${scene.direction === "to" ? "of" : "at"} `);
     words.append(token, `${aside}.`);
@@ -109,18 +109,12 @@ export class GridPanel {
     const button = element("button", { type: "button" });
     button.append(
       `${capitalized(nameOf(block, place.section))} `,
-      quoted(text.pieces[other] ?? ""),
+      quoted(text.pieces[other]),
       ` ${inFigures(weight, scene.edges)}`,
     );
     button.addEventListener("click", () => this.goTo(place));
     return element("li", {}, button);
   }
-}
-
-function quoted(piece: string): HTMLElement {
-  const made = element("bdi", { class: "quoted" });
-  made.textContent = showAlone(piece);
-  return made;
 }
 
 function legendOf(page: PageData, measure: Measure, dark: boolean): HTMLElement[] {

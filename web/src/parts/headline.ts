@@ -3,6 +3,7 @@ import { capitalized, nameOf } from "../look/blocks";
 import { inFigures } from "../look/figures";
 import { chosenPieces, litPieces, type Scene } from "../look/scene";
 import { showAlone } from "../tokens/visible";
+import { quoted } from "./quoted";
 
 /** Which head is shown, and in one sentence what it does with the chosen token. */
 export class Headline {
@@ -62,14 +63,14 @@ function sentenceOf(scene: Scene): (Node | string)[] {
       "Choose a token to see where it looks. Until then, colour shows how much each token is looked at.",
     ];
   }
-  const chosen = quoted(chosenPieces(scene)[scene.token] ?? "");
+  const chosen = quoted(chosenPieces(scene)[scene.token]);
   const strongest = scene.lit.tokens[0];
   if (strongest === undefined) {
     const where = scene.layer === scene.whole ? "in this file" : "between these sentences";
     if (scene.direction === "to") return [chosen, ` looks at nothing ${where}.`];
     return [`Nothing ${where} looks at `, chosen, "."];
   }
-  const lit = quoted(litPieces(scene)[strongest] ?? "");
+  const lit = quoted(litPieces(scene)[strongest]);
   const weight = ` (${inFigures(scene.lit.weights[0] as number, scene.lit)}).`;
   if (signed) {
     return scene.direction === "to"
@@ -84,10 +85,4 @@ function sentenceOf(scene: Scene): (Node | string)[] {
   return strongest === scene.token && !scene.block.crosses
     ? [chosen, " is looked at most by itself", weight]
     : [chosen, " is looked at most by ", lit, weight];
-}
-
-function quoted(piece: string): HTMLElement {
-  const made = element("bdi", { class: "quoted" });
-  made.textContent = showAlone(piece);
-  return made;
 }

@@ -3,8 +3,8 @@ import { capitalized, nameOf } from "../look/blocks";
 import { inFigures } from "../look/figures";
 import { litBy, litPieces, type Scene } from "../look/scene";
 import type { HeadMap } from "../page/maps";
-import { showAlone } from "../tokens/visible";
 import type { MapPicture } from "./map-picture";
+import { quoted } from "./quoted";
 
 interface Tile {
   readonly element: HTMLElement;
@@ -61,7 +61,5 @@ function strongestOf(scene: Scene, section: number): (Node | string)[] {
   const lit = litBy(scene.layer.at(section), scene.direction, scene.token);
   const token = lit.tokens[0];
   if (token === undefined) return ["–"];
-  const quoted = element("bdi", { class: "quoted" });
-  quoted.textContent = showAlone(litPieces(scene)[token] ?? "");
-  return [quoted, ` ${inFigures(lit.weights[0] as number, lit)}`];
+  return [quoted(litPieces(scene)[token]), ` ${inFigures(lit.weights[0] as number, lit)}`];
 }

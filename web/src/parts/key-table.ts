@@ -4,7 +4,8 @@ import { count, inFigures, percent } from "../look/figures";
 import { chosenPieces, litText, missingShare, type Scene } from "../look/scene";
 import type { PageData, Text } from "../page/contract";
 import type { Lit } from "../page/edges";
-import { showAlone, showAround, showPiece } from "../tokens/visible";
+import { showAround, showPiece } from "../tokens/visible";
+import { quoted } from "./quoted";
 import { holdsAll, keptInWords } from "./small-print";
 
 /** More rows than anyone reads would only be slow. */
@@ -69,8 +70,7 @@ export class KeyTable {
       this.#foot.replaceChildren();
       return;
     }
-    const token = element("bdi", { class: "quoted" });
-    token.textContent = showAlone(chosenPieces(scene)[scene.token] ?? "");
+    const token = quoted(chosenPieces(scene)[scene.token]);
     const before = scene.direction === "to" ? "Where " : "Who looks at ";
     this.#caption.replaceChildren(before, token, scene.direction === "to" ? " looks" : "");
     const text = litText(scene);
@@ -106,8 +106,7 @@ export class KeyTable {
 function rowOf(text: Text, rank: number, lit: Lit): HTMLElement {
   const { pieces } = text;
   const [token, weight] = [lit.tokens[rank] as number, lit.weights[rank] as number];
-  const named = element("bdi", { class: "quoted" });
-  named.textContent = showAlone(pieces[token] ?? "");
+  const named = quoted(pieces[token]);
   const before = pieces.slice(Math.max(0, token - AROUND), token);
   const own = showPiece(pieces[token] ?? "").before;
   const after = pieces.slice(token + 1, token + 1 + AROUND);

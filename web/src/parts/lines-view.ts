@@ -82,10 +82,11 @@ export class LinesView {
     if (!isMean(scene)) return strongCurves(scene.lit, token, toKeys);
     const sections = this.chips.show(scene.block);
     const step = Math.min(2, 0.5 * (ROW / sections.length));
+    const least = sections.length > 1 ? 0.04 : 0;
     return sections.flatMap((section, index) => {
       const lit = litBy(scene.layer.at(section), scene.direction, token);
       const shift = (index - (sections.length - 1) / 2) * step;
-      return strongCurves(lit, token, toKeys, { colour: hueOf(section), shift });
+      return strongCurves(lit, token, toKeys, { colour: hueOf(section), shift, least });
     });
   }
 

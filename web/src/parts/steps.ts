@@ -2,6 +2,7 @@ import { element } from "../dom/element";
 import { weightInFigures } from "../look/figures";
 import type { Explanation, ExplanationRow } from "../page/contract";
 import { showAlone } from "../tokens/visible";
+import { quoted } from "./quoted";
 
 const LONGEST = 4;
 
@@ -98,12 +99,6 @@ function weightedSum(rows: readonly ExplanationRow[]): number[] | null {
   return Array.from({ length }, (_, at) => {
     return rows.reduce((sum, row) => sum + row.weight * (row.value?.[at] ?? 0), 0);
   });
-}
-
-function quoted(token: string): HTMLElement {
-  const made = element("bdi", { class: "quoted" });
-  made.textContent = showAlone(token);
-  return made;
 }
 
 function vector(numbers: readonly number[]): string {

@@ -20,7 +20,7 @@ export function continuesWord(word: string, piece: string): boolean {
 export function isHardWrapped(pieces: readonly string[]): boolean {
   const lines = pieces.join("").split("\n");
   const wrapped = lines
-    .filter((line, at) => line !== "" && /^\S/.test(lines[at + 1] ?? ""))
+    .filter((line, at) => line !== "" && /^ ?\S/.test(lines[at + 1] ?? ""))
     .map((line) => line.length)
     .sort((a, b) => a - b);
   const middle = wrapped[wrapped.length >> 1] ?? 0;

@@ -6,17 +6,26 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.calls.choose import sequence_of
 from regard.calls.texts import Layer
-from regard.matrix import EffectMatrix, Pool, TopKeys
+from regard.matrix import Pool, TopKeys
+from regard.matrix.lazy_matrix import LazyMatrix
 from regard.matrix.progress import progressing
 from regard.views.means import mean_rows
 from regard.views.page.strongest import LayerContent, Strongest, joined
 
 
-def effects_of(layer: Layer, batch: int | None, *, count: int, map_size: int) -> LayerContent:
-    """Return the content of a page of effects for a layer; its measure is the head's effect."""
-    matrix = sequence_of(layer.call.effects, batch)
+def effects_of(
+    layer: Layer, matrix: LazyMatrix, batch: int | None, *, count: int, map_size: int
+) -> LayerContent:
+    """Return the content of a page of effects for a layer; its measure is the effect of a head.
+
+    Args:
+        layer: the layer.
+        matrix: its effects, [heads, queries, keys].
+        batch: which sequence.
+        count: number of keys per query.
+        map_size: largest number of cells along an axis of a map.
+    """
     top, pooled = matrix.summarize(TopKeys(count), Pool(map_size), progress=False)
     measures = {"effect": layer.call.checked_gradient.by_head(batch).cpu().float()}
     return LayerContent(
@@ -27,7 +36,7 @@ def effects_of(layer: Layer, batch: int | None, *, count: int, map_size: int) ->
 
 
 def sums_of(
-    matrices: Sequence[EffectMatrix], *, count: int, progress: bool | None
+    matrices: Sequence[LazyMatrix], *, count: int, progress: bool | None
 ) -> tuple[list[Strongest], Strongest]:
     """Return the strongest keys in the sum over the heads of each matrix, and over all of them.
 
@@ -52,15 +61,18 @@ def sums_of(
     return [joined(part) for part in parts], joined(of_all)
 
 
-def first_effects(layers: Sequence[Layer], found: Sequence[LayerContent]) -> list[dict[str, int]]:
-    """Return layer, head and query of the largest effect, for each text of queries."""
-    best: dict[int, tuple[float, dict[str, int]]] = {}
+def first_effects(
+    layers: Sequence[Layer], found: Sequence[LayerContent]
+) -> list[dict[str, int | str]]:
+    """Return layer, head and query of the largest effect, for each text of queries, and why."""
+    why = "one of its looks has the largest effect"
+    best: dict[int, tuple[float, dict[str, int | str]]] = {}
     for number, (layer, content) in enumerate(zip(layers, found, strict=True)):
         sizes = content.strongest.weights[..., 0].abs().nan_to_num()
         largest, text = sizes.max().item(), layer.queries.text
         if text not in best or largest > best[text][0]:
             head, token = (int(x) for x in torch.unravel_index(sizes.argmax(), sizes.shape))
-            best[text] = largest, {"layer": number, "head": head, "token": token}
+            best[text] = largest, {"layer": number, "head": head, "token": token, "why": why}
     return [best[text][1] for text in sorted(best, reverse=True)]
 
 

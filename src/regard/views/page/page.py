@@ -114,46 +114,41 @@ def page(
     longest = max(len(part.pieces) for part in parts)
     if longest > MOST_TOKENS:
         raise ValueError(f"a page shows up to {MOST_TOKENS:,} tokens, got {longest:,}")
-    count = min(keep, 255)
-    content_of = heads_of if effect_on is None else effects_of
-    found = [
-        content_of(layer, batch, count=count, map_size=_MAP_SIZE)
-        for layer in progressing(layers, "layers", len(layers), progress)
-    ]
-    stacks = _stacks(layers)
+    vectors = vectors_of(layers, batch, limit) if dimensions else None
+    count, stacks = min(keep, 255), _stacks(layers)
     means: dict[int, Strongest] = {}
     averages: list[Strongest] = []
-    for numbers in stacks:
-        some = [layers[number] for number in numbers]
-        if effect_on is None:
-            of_layers, of_all = means_of(some, batch, count=count, progress=progress)
-        else:
-            matrices = [sequence_of(layer.call.effects, batch) for layer in some]
-            of_layers, of_all = sums_of(matrices, count=count, progress=progress)
-        means.update(zip(numbers, of_layers, strict=True))
-        averages.append(of_all)
+    every = progressing(layers, "layers", len(layers), progress)
     if effect_on is None:
+        matrices = [one_sequence(layer.call, batch) for layer in layers]
+        found = [heads_of(layer, batch, count=count, map_size=_MAP_SIZE) for layer in every]
         first = [
             {"layer": one.layer, "head": one.head, "token": one.query, "why": reason(one, layers)}
             for one in first_looks(layers, batch)
         ]
     else:
-        why = "one of its looks has the largest effect"
-        first = [{**one, "why": why} for one in first_effects(layers, found)]
-    vectors = vectors_of(layers, batch, limit) if dimensions else None
-    shown = Shown(layers, stacks, found, means, averages, count, first, effect_on, vectors)
-    for numbers, average in zip(stacks, averages, strict=True):
+        matrices = [sequence_of(layer.call.effects, batch) for layer in layers]
+        found = [
+            effects_of(layer, matrix, batch, count=count, map_size=_MAP_SIZE)
+            for layer, matrix in zip(every, matrices, strict=True)
+        ]
+        first = first_effects(layers, found)
+    for numbers in stacks:
+        some = [matrices[number] for number in numbers]
+        if effect_on is None:
+            own = [layers[number] for number in numbers]
+            of_layers, of_all = means_of(own, batch, count=count, progress=progress)
+        else:
+            of_layers, of_all = sums_of(some, count=count, progress=progress)
+        means.update(zip(numbers, of_layers, strict=True))
+        averages.append(of_all)
         check_weights(
-            [
-                one_sequence(layers[number].call, batch)
-                if effect_on is None
-                else sequence_of(layers[number].call.effects, batch)
-                for number in numbers
-            ],
+            some,
             [(found[number].strongest, means[number]) for number in numbers],
-            average,
+            of_all,
             [layers[number].title for number in numbers],
         )
+    shown = Shown(layers, stacks, found, means, averages, count, first, effect_on, vectors)
     steps = None if explanation is None else explanation.as_data()
     words = {
         "title": title,
