@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from jaxtyping import Float
@@ -20,19 +21,27 @@ _ROWS = 4
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
+class Number(Protocol):
+    """A number that may not be known yet: a tensor on a device, or a comparison to be made."""
+
+    def item(self) -> float:
+        """Return the number."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Check:
     """The difference between a kernel's output and A @ V.
 
     Attributes:
         measured: the largest difference over the sampled rows, relative to Σ |weight · value|; None
-            if nothing was compared. A tensor, to avoid a GPU synchronisation.
+            if nothing was compared. Not a float, to avoid a GPU synchronisation.
         tolerance: the largest difference that rounding explains.
         note: text to print instead of a difference.
         reason: why nothing was compared, and what to do.
     """
 
-    measured: Float[Tensor, ""] | None
+    measured: Number | None
     tolerance: float = 0.0
     note: str = ""
     reason: str = ""
@@ -108,11 +117,31 @@ def check_scores(
     """
     if dropout:
         return DROPOUT
-    batch, heads, num_queries, num_keys = source.shape
+    num_queries, num_keys = source.shape[2:]
     if not output.numel() or not num_keys:
         return EMPTY
+    chosen = range(num_queries) if every_row else sampled_rows(num_queries, index)
+    gaps = row_gaps(source, value, output[:, :, _as_slice(chosen)], chosen)
+    return Check(gaps.max(), tolerance(output.dtype))
+
+
+@torch.no_grad()
+def row_gaps(
+    source: Scores,
+    value: Float[Tensor, "batch key_heads keys value_dim"],
+    output: Float[Tensor, "batch heads rows value_dim"],
+    chosen: Index,
+) -> Float[Tensor, "batch heads rows"]:
+    """Return the relative difference between rows of A @ V and the kernel's output.
+
+    Args:
+        source: the scores of the call.
+        value: the values of the call.
+        output: the rows of the kernel's output.
+        chosen: which rows these are.
+    """
+    batch, heads, _, num_keys = source.shape
     with torch.autocast(source.device.type, enabled=False):
-        chosen = range(num_queries) if every_row else sampled_rows(num_queries, index)
         rows = source.rows(range(batch), range(heads), chosen)
         partial = [] if isinstance(source.full_pattern, Everyone) else [slice(0, num_keys)]
         columns = KeyColumns(range(num_keys), partial)
@@ -125,8 +154,7 @@ def check_scores(
             sinks = source.sinks.to(source.dtype)[:, None]
             lse = torch.logaddexp(scores.logsumexp(dim=-1), sinks)
             weights = torch.exp(scores - lse[..., None])
-        gaps = _gaps(weights, value, output[:, :, _as_slice(chosen)])
-        return Check(gaps.where(comparable, 0.0).max(), tolerance(output.dtype))
+        return _gaps(weights, value, output).where(comparable, 0.0)
 
 
 @torch.no_grad()

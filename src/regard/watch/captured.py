@@ -40,7 +40,7 @@ class SharedKeys:
         theirs = key[:, :, :used]
         if mine.dtype != theirs.dtype or mine.device != theirs.device:
             return False
-        if self.modified() or not torch.equal(mine, theirs):
+        if self.modified() or not _same_bits(mine, theirs):
             return False
         self.key, self._versions = key, Versions([("key", key)])
         return True
@@ -48,6 +48,12 @@ class SharedKeys:
     def modified(self) -> bool:
         """Return whether the keys were modified in place."""
         return self._versions.modified() is not None
+
+
+def _same_bits(one: Tensor, other: Tensor) -> bool:
+    # On the CPU, integers are compared several times as fast.
+    kind = {2: torch.int16, 4: torch.int32, 8: torch.int64}[one.element_size()]
+    return torch.equal(one.view(kind), other.view(kind))
 
 
 @dataclass(frozen=True, eq=False)

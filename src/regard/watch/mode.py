@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from regard.attention import attend, attend_with_lse
@@ -73,15 +73,24 @@ class Mode(TorchFunctionMode):
             attend_with_lse: self._attend,
             **dict.fromkeys(WATCHED, self._tracker.run),
         }
+        self._noticed = {*self._watched, *_BACKWARD}
 
     def __torch_function__(
         self, func: Any, types: Iterable[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         options: Mapping[str, Any] = kwargs or {}
+        if self.see is None and not self._tracker.pending and self._is_plain(func, args):
+            return func(*args, **options)
         result = self._run(func, args, options)
         if self.see is not None and not torch.compiler.is_compiling():
             self.see(func, args, options, result)
         return result
+
+    def _is_plain(self, func: Any, args: Sequence[Any]) -> bool:
+        """Return whether a function has nothing to do with attention, as most: a fast path."""
+        if func is F.linear:
+            return len(args) > 1 and type(args[1]) is nn.Parameter
+        return func not in self._noticed
 
     def _run(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         if func in _BACKWARD and self._catcher.rank < Rank.WATCH:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from regard.attention.inputs import AttentionInputs, autocasted, checked_inputs
+from regard.attention.inputs import AttentionInputs, autocasted, autocasts, checked_inputs
 from regard.patterns.narrowed import narrowed
 from regard.patterns.pattern import Everyone
 from regard.positions import Bias, from_tensor
@@ -15,6 +15,8 @@ from regard.watch.raw_call import RawCall
 
 def as_computed(caught: RawCall) -> RawCall:
     """Return a call with its tensors in autocast's dtype."""
+    if not autocasts(caught.query.device):
+        return caught
     query, key, value = autocasted(caught.query, caught.key, caught.value)
     return replace(caught, query=query, key=key, value=value)
 
@@ -42,7 +44,7 @@ def understood(caught: RawCall, masks: Masks, *, cross: bool) -> AttentionInputs
             if not bool((first.diff() == 1).all()):
                 raise ValueError("a score bias needs consecutive query positions")
             first = int(first[0])
-        numbers = caught.added.expand(-1, -1, sizes.queries, -1)[..., : sizes.keys]
+        numbers = caught.added.detach().expand(-1, -1, sizes.queries, -1)[..., : sizes.keys]
         added = from_tensor(numbers, first_query=first)
     known = None if isinstance(meaning.pattern, Everyone) else meaning.pattern
     bias = joined(joined(caught.bias, added), meaning.bias)

@@ -11,9 +11,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.calls.call import AttentionCall, layer_in
-from regard.calls.check import NOT_COMPARED, check_scores, check_weights
+from regard.calls.check import NOT_COMPARED, Check, check_scores, check_weights
 from regard.calls.output_gradient import OutputGradient
 from regard.calls.output_projection import OutputProjection
+from regard.calls.step_checks import StepChecks
 from regard.internals import is_backward, without_torch_function
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
@@ -70,6 +71,7 @@ class Watcher(ModelListener):
         self._latest: dict[str, Scores] = {}
         self._biases: dict[nn.Module, tuple[list[int], Bias | None]] = {}
         self._num_runs = 0
+        self._step_checks = StepChecks()
         self._projections: Projections | None = None
         if options.values and options.reductions is None:
             self._projections = Projections(model, self._add_projection)
@@ -88,6 +90,7 @@ class Watcher(ModelListener):
         trace: TracebackType | None,
     ) -> None:
         super().__exit__(kind, error, trace)
+        self._compare_steps()
         self._masks = Masks()
         self._latest.clear()
         self._biases.clear()
@@ -186,7 +189,7 @@ class Watcher(ModelListener):
         if not call.problem:
             try:
                 source = call.source
-                dim = source.whole_query.shape[-1] if isinstance(source, Scores) else None
+                dim = source.query.shape[-1] if isinstance(source, Scores) else None
                 shard = head_shard(site.owner, call.heads, dim)
                 if shard.total != call.heads:
                     call = call.sharded(*shard)
@@ -206,12 +209,7 @@ class Watcher(ModelListener):
 
     def _understood(self, site: _CallSite, caught: RawCall) -> AttentionCall:
         source = self._scores(site, caught)
-        check = NOT_COMPARED
-        if self._options.check:
-            dropout = caught.dropout > 0
-            check = check_scores(
-                source, caught.value, caught.output, len(self._calls), dropout=dropout
-            )
+        check = self._check(source, caught) if self._options.check else NOT_COMPARED
         if caught.weights is not None and check.passed is False and not check.is_nan:
             return self._own(site, caught.weights, caught.value, caught.output)
         if site.cross is None:
@@ -228,16 +226,33 @@ class Watcher(ModelListener):
             ),
         )
 
+    def _check(self, source: Scores, caught: RawCall) -> Check:
+        """Compare a call with its kernel's output, or have it compared when the step ends."""
+        value, output, dropout = caught.value, caught.output, caught.dropout > 0
+        if caught.weights is None and not dropout:
+            later = self._step_checks.add(source, value, output)
+            if later is not None:
+                return later
+        return check_scores(source, value, output, len(self._calls), dropout=dropout)
+
+    def _ended(self, frame: Frame) -> None:
+        super()._ended(frame)
+        if not self.running:
+            self._compare_steps()
+
+    def _compare_steps(self) -> None:
+        # A watched model must not fail because of us. A check that was not made is made, or raises,
+        # when it is read.
+        with suppress(Exception):
+            self._step_checks.run()
+
     def _scores(self, site: _CallSite, caught: RawCall) -> Scores:
         """Interpret a call."""
-        query, key = caught.query.detach(), caught.key.detach()
-        added = None if caught.added is None else caught.added.detach()
-        detached = replace(caught, query=query, key=key, added=added)
-        call = understood(detached, self._masks, cross=site.cross is True)
+        call = understood(caught, self._masks, cross=site.cross is True)
         first = call.first_position
         return Scores(
-            query,
-            key,
+            caught.query.detach(),
+            caught.key.detach(),
             call.pattern,
             call.bias,
             call.scale,
@@ -251,9 +266,11 @@ class Watcher(ModelListener):
         _, _, queries, keys = source.shape
         # A cache is overwritten in each step.
         copy = keys != queries
-        key = self._keep_tensor(source.whole_key, copy=copy)
+        assert isinstance(source.query, Tensor)
+        assert isinstance(source.key, Tensor)
+        key = self._keep_tensor(source.key, copy=copy)
         for leaf in source.full_pattern.leaves():
-            if isinstance(leaf, Keeping):
+            if leaf.tensors and isinstance(leaf, Keeping):
                 leaf.keep(self._keep_tensor)
         shared, before = SharedKeys(key), self._latest.get(module)
         if before is not None:
@@ -261,12 +278,14 @@ class Watcher(ModelListener):
             if before.key.shared.grow(key, num_used_keys(before)):
                 shared = before.key.shared
         value, sinks = source.value, source.sinks
-        kept = replace(
-            source,
-            query=self._keep_tensor(source.whole_query),
-            key=FirstKeys(shared, keys),
-            bias=self._kept_bias(source.bias),
-            sinks=None if sinks is None else self._keep_tensor(sinks, copy=True),
+        kept = Scores(
+            self._keep_tensor(source.query),
+            FirstKeys(shared, keys),
+            source.full_pattern,
+            self._kept_bias(source.bias),
+            source.scale,
+            None if sinks is None else self._keep_tensor(sinks, copy=True),
+            source.query_positions,
             value=None if value is None else self._keep_tensor(value, copy=copy),
             overwritten=OVERWRITTEN,
         )
@@ -279,6 +298,8 @@ class Watcher(ModelListener):
 
     def _kept_bias(self, bias: Bias | None) -> Bias | None:
         """Return a bias to keep, shared by calls while it is unchanged."""
+        if bias is None:
+            return None
         # Inference tensors have no version counter.
         if not isinstance(bias, nn.Module) or any(one.is_inference() for one in bias.tensors):
             return keep_bias(bias, self._keep_tensor)
