@@ -1,7 +1,7 @@
 """The shares of heads, source tokens and MLPs in a logit: direct logit attribution."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -103,10 +103,10 @@ def logit_shares(
     tokens = torch.nn.utils.rnn.pad_sequence(
         [tokens for tokens, _, _ in rows], batch_first=True, padding_value=torch.nan
     )
-    names = layer_names(call.module for call in blocks.values())
+    names: Any = list(layer_names(call.module for call in blocks.values()).values())
     axes = dict(zip(("layers", "heads", "keys"), map(range, tokens.shape), strict=True))
     shares = LogitShares(
-        {**axes, "layers": list(names.values())},
+        {**axes, "layers": names},
         tokens=tokens,
         heads=tokens.sum(dim=2),
         mlps=torch.stack([mlp for _, mlp, _ in rows]),
@@ -131,7 +131,7 @@ class _Vectors:
 
 
 @contextmanager
-def _captured(model: nn.Module, position: int) -> Iterator[dict[str, _Vectors]]:
+def _captured(model: nn.Module, position: int) -> Generator[dict[str, _Vectors]]:
     """Take down what modules get and return at a position, in float64."""
     found: dict[str, _Vectors] = {}
     hooks: list[Any] = []
