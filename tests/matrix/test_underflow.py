@@ -16,7 +16,7 @@ ALL = (slice(None),)
 
 
 @pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("size", [1.0, 2.0, 3.0, 6.0, 30.0])
+@pytest.mark.parametrize("size", [1.0, 2.0, 2.5, 3.0, 6.0, 30.0])
 def test_weights_of_any_size(size: float, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[bool] = []
 
@@ -50,6 +50,30 @@ def test_weights_of_any_size(size: float, known: bool, monkeypatch: pytest.Monke
         assert not any(looked)
     if size >= 6.0:
         assert all(looked)
+
+
+@pytest.mark.parametrize("sink", [-200.0, 0.0, 60.0, 92.0])
+@pytest.mark.parametrize("given", [False, True])
+def test_a_log_sum_exp_far_from_small_scores(sink: float, given: bool) -> None:
+    """A sink, or the given log-sum-exp of one row, leaves a share that float32 still has."""
+    torch.manual_seed(0)
+    query, key = (2.0 * torch.randn(1, 1, 131, 16) for _ in range(2))
+    scores = query.double() @ key.double().mT / 4
+    lse = scores.logsumexp(dim=-1)
+    sunk = torch.logaddexp(lse, torch.tensor(sink).double())
+    if given:
+        exact = scores.softmax(dim=-1)
+        exact[..., 7, :] = (scores - sunk[..., None])[..., 7, :].exp()
+        some = torch.full((1, 1, 131), torch.nan)
+        some[..., 7] = sunk[..., 7].float()
+        matrix = AttentionMatrix(query, key, lse=some)
+    else:
+        exact = (scores - sunk[..., None]).exp()
+        matrix = AttentionMatrix(query, key, sinks=torch.tensor([sink]))
+    received, top = matrix.summarize(Received(), TopKeys(3))
+    assert torch.allclose(received.total.double(), exact.sum(dim=2), rtol=1e-4, atol=2e-36)
+    strongest = exact.topk(3, dim=-1).values
+    assert torch.allclose(top.weights.double(), strongest, rtol=1e-4, atol=1e-37)
 
 
 def test_only_named_columns_are_looked_at() -> None:

@@ -34,8 +34,8 @@ _LOCK = Lock()
 _MANY_ROWS, _MANY_PAIRS = 32, 2**18
 """From so many rows and pairs on, norms take less time than the guards that they save."""
 
-_SMALL = 40.0
-"""Scores up to this size are exponentiated as they are: no sum of them leaves float32."""
+_SMALL = 64.0
+"""Scores up to this size are exponentiated as they are: float32 has e⁶⁴ · n, and its inverse."""
 
 _Found = dict[Fact, list[Tensor]]
 """What was found out about rows, a few columns at a time."""
@@ -304,18 +304,20 @@ class Scores:
         parts = _parts(block, columns)
         bases: list[Tensor] = []
         totals: list[Tensor] = []
-        all_small = True
+        # A sink or a given log-sum-exp may be far above all scores.
+        small = self.sinks is None or float(self.sinks.max()) <= _SMALL
+        small = small and bool(self.lse_of(rows.batch, rows.heads, rows.queries).isnan().all())
         for some, part in zip(columns, parts, strict=True):
             scores, reach = self._scores_and_reach(rows, some, buffers)
             tops = scores
             if "group_max" in facts:
                 tops = grouped(scores, 3, "max")
                 found["group_max"].append(tops)
-            if reach is not None and float(reach.max()) <= _SMALL:
-                base = torch.zeros_like(reach)
+            small = small and reach is not None and float(reach.max()) <= _SMALL
+            if small:
+                base = torch.zeros_like(tops[..., :1])
                 exponential_(scores, out=part, low=some.partial)
             else:
-                all_small = False
                 base = tops.amax(dim=3, keepdim=True)
                 if some.partial or self.biased:
                     base = self._base(base)
@@ -330,7 +332,7 @@ class Scores:
         shift = base - lse
         factor = exponential_(shift.clone()).masked_fill(total == 0.0, 0.0)
         block.row_sums = (total * factor).sum(dim=3)
-        if all_small:
+        if small:
             block.factors = exponential_(-lse)
             if "sums" in facts:
                 block.sums = _sums(block.numbers, block.factors)
