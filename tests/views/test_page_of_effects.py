@@ -120,3 +120,17 @@ def test_calls_without_effects_are_refused() -> None:
     alone = AttentionCall.of(call.matrix, "layers.0.attn", index=0)
     with pytest.raises(ValueError, match=r"has no effects: watch the model with effects=True"):
         regard.page(alone, list("abcd"), effect_on=TARGET)
+
+
+def test_what_is_common_to_all_values_is_only_rounding() -> None:
+    """g·v is much larger than the effects, which have the rounding of g·v − g·o."""
+    generator = torch.Generator().manual_seed(0)
+    query, key, value, grad = torch.randn(4, 1, HEADS, 70, DIM, generator=generator)
+    gradient = OutputGradient(value + 3e3, value)
+    gradient.add(grad)
+    matrix = regard.AttentionMatrix(query, key, pattern=regard.causal())
+    call = AttentionCall.of(matrix, "layers.0.attn", index=0, gradient=gradient)
+    page = regard.page(call, ["t"] * 70, effect_on=TARGET)
+    # Rounding of numbers of that size, in a softmax of 70 keys.
+    exact = regard.EffectMatrix(query, key, value, grad, pattern=regard.causal()).dense()[0]
+    assert facts(page)["largest"] == pytest.approx(exact.sum(dim=0).abs().max().item(), rel=0.05)

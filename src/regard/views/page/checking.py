@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.calls.texts import Layer
+from regard.matrix import EffectMatrix
 from regard.matrix.lazy_matrix import LazyMatrix
 from regard.views.page.encoding import FIRST_KEYS, ZERO_EFFECT, in_steps
 from regard.views.page.strongest import Strongest
@@ -128,17 +129,27 @@ def check_weights(
     places = sorted({0, num_queries // 2, num_queries - 1} & set(range(num_queries)))
     if not places or not matrices[0].shape[-1]:
         return
-    signed, total = matrices[0].view.source.signed, torch.zeros(1)
+    signed, total, total_size = matrices[0].view.source.signed, torch.zeros(1), 0.0
     kind = "sum" if signed else "mean"
     for matrix, (heads, of_heads), title in zip(matrices, found, titles, strict=True):
         rows = matrix.rows(places).float().cpu()
         rows = rows.reshape(-1, *rows.shape[-2:])
-        _compare(rows, heads, places, title, signed)
+        size = _size(matrix, places)
+        _compare(rows, heads, places, title, size)
         over_heads = rows.sum(dim=0, keepdim=True) if signed else rows.mean(dim=0, keepdim=True)
-        _compare(over_heads, of_heads, places, f"the {kind} of {title}", signed)
-        total = total + over_heads
-    over_all = total if signed else total / len(matrices)
-    _compare(over_all, average, places, f"the {kind} over all layers", signed)
+        size *= len(rows) if signed else 1
+        _compare(over_heads, of_heads, places, f"the {kind} of {title}", size)
+        total, total_size = total + over_heads, total_size + size
+    count = 1 if signed else len(matrices)
+    _compare(total / count, average, places, f"the {kind} over all layers", total_size / count)
+
+
+def _size(matrix: LazyMatrix, places: list[int]) -> float:
+    """Return the size of what rows are computed from: 1 of weights, of effects A · |g·v|."""
+    if not isinstance(matrix, EffectMatrix):
+        return 1.0
+    rows = matrix.contributions.rows(places).float().abs().nan_to_num()
+    return float(rows.sum(dim=-1).max())
 
 
 def _compare(
@@ -146,14 +157,12 @@ def _compare(
     found: Strongest,
     places: list[int],
     title: str,
-    signed: bool,
+    size: float,
 ) -> None:
     keys, weights = found.keys[:, places].long(), found.weights[:, places]
     there = rows.gather(2, keys.clamp(0, rows.shape[2] - 1)).masked_fill(keys < 0, 0.0)
     largest = rows.abs().topk(min(keys.shape[2], rows.shape[2]), dim=2).values
     largest = pad(largest, (0, keys.shape[2] - largest.shape[2]))
-    # Weights are up to 1, effects have any size.
-    size = float(rows.abs().nan_to_num().max()) if signed else 1.0
     for shown, expected in ((weights, there), (weights.abs(), largest)):
         # Rounding depends on the number of rows, and rows with NaN are not shown.
         if not torch.allclose(shown, expected, rtol=1e-3, atol=1e-5 * size, equal_nan=True):

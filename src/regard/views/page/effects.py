@@ -6,48 +6,35 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.calls.choose import sequence_of
 from regard.calls.texts import Layer
-from regard.matrix import Pool, TopKeys
-from regard.matrix.lazy_matrix import LazyMatrix
+from regard.matrix import EffectMatrix, Pool, TopKeys
 from regard.matrix.progress import progressing
 from regard.views.means import mean_rows
-from regard.views.page.strongest import LayerContent, Strongest, joined
+from regard.views.page.strongest import LayerContent, StackContent, Strongest, joined
 
 
 def effects_of(
-    layer: Layer, matrix: LazyMatrix, batch: int | None, *, count: int, map_size: int
-) -> LayerContent:
-    """Return the content of a page of effects for a layer; its measure is the effect of a head.
+    layers: Sequence[Layer],
+    batch: int | None,
+    *,
+    count: int,
+    map_size: int,
+    progress: bool | None,
+) -> StackContent:
+    """Compute the content of a page of effects; arguments as for `contents_of`.
 
-    Args:
-        layer: the layer.
-        matrix: its effects, [heads, queries, keys].
-        batch: which sequence.
-        count: number of keys per query.
-        map_size: largest number of cells along an axis of a map.
+    The measure of a head is its effect. Effects of heads and layers are added up.
     """
-    top, pooled = matrix.summarize(TopKeys(count), Pool(map_size), progress=False)
-    measures = {"effect": layer.call.checked_gradient.by_head(batch).cpu().float()}
-    return LayerContent(
-        Strongest(matrix.view.columns(top.keys).cpu().int(), top.weights.cpu().float()),
-        pooled.cells.cpu().float(),
-        measures,
-    )
-
-
-def sums_of(
-    matrices: Sequence[LazyMatrix], *, count: int, progress: bool | None
-) -> tuple[list[Strongest], Strongest]:
-    """Return the strongest keys in the sum over the heads of each matrix, and over all of them.
-
-    Args:
-        matrices: [heads, queries, keys], of the same queries and keys.
-        count: number of keys per query.
-        progress: whether to show a progress bar.
-    """
+    matrices = [sequence_of(layer.call.effects, batch) for layer in layers]
+    each = progressing(matrices, "layers", len(layers), progress)
+    found = [
+        _content(layer, matrix, batch, count, map_size)
+        for layer, matrix in zip(layers, each, strict=True)
+    ]
+    num_queries, num_keys = matrices[0].shape[-2:]
     parts: list[list[Strongest]] = [[] for _ in matrices]
     of_all: list[Strongest] = []
-    num_queries, num_keys = matrices[0].shape[-2:]
     blocks = progressing(
         mean_rows(matrices), "sums over heads", num_queries, progress, lambda one: len(one.rows)
     )
@@ -58,7 +45,18 @@ def sums_of(
             part.append(_strongest(rows, count))
             total += rows
         of_all.append(_strongest(total, count))
-    return [joined(part) for part in parts], joined(of_all)
+    return StackContent(found, [joined(part) for part in parts], joined(of_all))
+
+
+def _content(
+    layer: Layer, matrix: EffectMatrix, batch: int | None, count: int, map_size: int
+) -> LayerContent:
+    top, pooled = matrix.summarize(TopKeys(count), Pool(map_size), progress=False)
+    return LayerContent(
+        Strongest(matrix.view.columns(top.keys).cpu().int(), top.weights.cpu().float()),
+        pooled.cells.cpu().float(),
+        {"effect": layer.call.checked_gradient.by_head(batch).cpu().float()},
+    )
 
 
 def first_effects(

@@ -13,14 +13,14 @@ from regard.calls.measures import MEASURES, Measure
 from regard.calls.texts import Layer, TextPart, layers_of, texts_of
 from regard.errors import check_positive
 from regard.matrix import AttentionMatrix
-from regard.matrix.progress import progressing
+from regard.matrix.lazy_matrix import LazyMatrix
 from regard.views.diverging import DARK, LIGHT
 from regard.views.explain.explanation import Explanation
 from regard.views.page.checking import check_edges, check_maps, check_weights
 from regard.views.page.document import Page, document
-from regard.views.page.effects import effects_of, first_effects, sums_of
+from regard.views.page.effects import effects_of, first_effects
 from regard.views.page.encoding import MOST_TOKENS, edges, effect_maps, maps, packed
-from regard.views.page.strongest import LayerContent, Strongest, heads_of, means_of
+from regard.views.page.strongest import LayerContent, Strongest, contents_of
 from regard.views.page.vectors import Vectors, vectors_of
 
 _FLOORS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
@@ -115,39 +115,33 @@ def page(
     if longest > MOST_TOKENS:
         raise ValueError(f"a page shows up to {MOST_TOKENS:,} tokens, got {longest:,}")
     vectors = vectors_of(layers, batch, limit) if dimensions else None
-    count, stacks = min(keep, 255), _stacks(layers)
+    count = min(keep, 255)
+    compute = contents_of if effect_on is None else effects_of
+    stacks = _stacks(layers)
+    contents: dict[int, LayerContent] = {}
     means: dict[int, Strongest] = {}
     averages: list[Strongest] = []
-    every = progressing(layers, "layers", len(layers), progress)
-    if effect_on is None:
-        matrices = [one_sequence(layer.call, batch) for layer in layers]
-        found = [heads_of(layer, batch, count=count, map_size=_MAP_SIZE) for layer in every]
-        first = [
+    for numbers in stacks:
+        some = [layers[number] for number in numbers]
+        stack = compute(some, batch, count=count, map_size=_MAP_SIZE, progress=progress)
+        contents.update(zip(numbers, stack.layers, strict=True))
+        means.update(zip(numbers, stack.means, strict=True))
+        averages.append(stack.average)
+        check_weights(
+            [_shown_matrix(layer, batch, effect_on) for layer in some],
+            [(one.strongest, mean) for one, mean in zip(stack.layers, stack.means, strict=True)],
+            stack.average,
+            [layer.title for layer in some],
+        )
+    found = [contents[number] for number in range(len(layers))]
+    first = (
+        [
             {"layer": one.layer, "head": one.head, "token": one.query, "why": reason(one, layers)}
             for one in first_looks(layers, batch)
         ]
-    else:
-        matrices = [sequence_of(layer.call.effects, batch) for layer in layers]
-        found = [
-            effects_of(layer, matrix, batch, count=count, map_size=_MAP_SIZE)
-            for layer, matrix in zip(every, matrices, strict=True)
-        ]
-        first = first_effects(layers, found)
-    for numbers in stacks:
-        some = [matrices[number] for number in numbers]
-        if effect_on is None:
-            own = [layers[number] for number in numbers]
-            of_layers, of_all = means_of(own, batch, count=count, progress=progress)
-        else:
-            of_layers, of_all = sums_of(some, count=count, progress=progress)
-        means.update(zip(numbers, of_layers, strict=True))
-        averages.append(of_all)
-        check_weights(
-            some,
-            [(found[number].strongest, means[number]) for number in numbers],
-            of_all,
-            [layers[number].title for number in numbers],
-        )
+        if effect_on is None
+        else first_effects(layers, found)
+    )
     shown = Shown(layers, stacks, found, means, averages, count, first, effect_on, vectors)
     steps = None if explanation is None else explanation.as_data()
     words = {
@@ -264,6 +258,13 @@ def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
         "first": shown.first,
     }
     return document(facts, blobs)
+
+
+def _shown_matrix(layer: Layer, batch: int | None, effect_on: str | None) -> LazyMatrix:
+    """Return the weights of a layer, or its effects."""
+    if effect_on is None:
+        return one_sequence(layer.call, batch)
+    return sequence_of(layer.call.effects, batch)
 
 
 def _stacks(layers: Sequence[Layer]) -> list[list[int]]:

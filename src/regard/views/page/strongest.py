@@ -43,6 +43,45 @@ class LayerContent:
     measures: dict[str, Tensor]
 
 
+@dataclass(frozen=True)
+class StackContent:
+    """The content of a page for layers with the same queries and keys.
+
+    Attributes:
+        layers: that of each layer.
+        means: the strongest keys in the mean over the heads of each layer; of effects, in the sum.
+        average: the strongest keys in the mean over all layers; of effects, in the sum.
+    """
+
+    layers: Sequence[LayerContent]
+    means: Sequence[Strongest]
+    average: Strongest
+
+
+def contents_of(
+    layers: Sequence[Layer],
+    batch: int | None,
+    *,
+    count: int,
+    map_size: int,
+    progress: bool | None,
+) -> StackContent:
+    """Compute the content of a page.
+
+    Args:
+        layers: layers with the same queries and keys.
+        batch: which sequence.
+        count: number of keys per query.
+        map_size: cells along a side of a map.
+        progress: whether to show a progress bar.
+    """
+    found = [
+        heads_of(layer, batch, count=count, map_size=map_size)
+        for layer in progressing(layers, "layers", len(layers), progress)
+    ]
+    return StackContent(found, *means_of(layers, batch, count=count, progress=progress))
+
+
 def heads_of(layer: Layer, batch: int | None, *, count: int, map_size: int) -> LayerContent:
     """Return the content of a page for a layer."""
     measures, (top, pooled) = measure_and(layer.call, batch, TopKeys(count), Pool(map_size))
