@@ -1,7 +1,13 @@
-"""What the site does beyond its settings: pages kept elsewhere, and formulas without scripts."""
+"""What the site does beyond its settings: pages kept elsewhere, live ones, formulas as MathML."""
 
 import html
 import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +26,11 @@ FORMULA = re.compile(
 
 
 def on_config(config: Any) -> Any:
-    """Leave out the page for wrong addresses: it would have to know where the site stands."""
+    """Link to the repository, and leave out the page for wrong addresses, which has no place."""
     config.theme.static_templates.discard("404.html")
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
+    if "/OWNER/" not in urls["Repository"]:
+        config.repo_url = urls["Repository"]
     return config
 
 
@@ -36,6 +45,19 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def on_page_content(content: str, **_: Any) -> str:
     """Turn formulas into MathML, which browsers draw themselves."""
     return FORMULA.sub(_mathml, content)
+
+
+def on_post_build(config: Any) -> None:
+    """Put the live page and the live map beside the pages that show them."""
+    shutil.copytree(_live(), Path(config.site_dir) / "live", dirs_exist_ok=True)
+
+
+@cache
+def _live() -> str:
+    """Return a folder with both, made once: `mkdocs serve` builds at every change."""
+    folder = tempfile.mkdtemp(prefix="regard-live-")
+    subprocess.run([sys.executable, "-m", "docs_site.live", folder], cwd=ROOT, check=True)
+    return folder
 
 
 def _mathml(found: re.Match[str]) -> str:

@@ -10,13 +10,13 @@ from regard.layers import RecurrentSelfAttention, SelfAttention
 from regard.models import TextEncoder
 from regard.positions import Learned, sinusoidal
 from regard.views import worked_example
-from regard.views.explain.worked_example import (
-    KEYS,
-    PRINTED_SUM,
-    PRINTED_SUM_WEIGHTS,
-    PRINTED_TABLE,
-    VALUES,
-)
+from regard.views.explain.worked_example import KEYS, VALUES
+
+in_table = [0.05, 0.60, 0.02, 0.03, 0.20, 0.00, 0.02, 0.08]
+in_text = [0.05, 0.70, 0.02, 0.01, 0.01, 0.20, 0.01, 0.00, 0.01, 0.00, 0.00]
+printed_table = dict(zip(KEYS, in_table, strict=True))
+printed_text = dict(zip(VALUES, in_text, strict=True))
+printed_sum = [0.598, 0.518, 0.432]
 
 plain, scaled = worked_example(scaled=False), worked_example()
 
@@ -24,22 +24,22 @@ print("        score  softmax  with 1/√3   printed: in a table  in the text")
 for place, word in enumerate(plain.tokens):
     print(f"{word:7} {plain.scores[place]:5.2f}", end="")
     print(f"  {plain.weights[place]:7.3f}  {scaled.weights[place]:9.3f}", end="")
-    print(f"  {PRINTED_TABLE[word]:20.2f}  {PRINTED_SUM_WEIGHTS[word]:11.2f}")
+    print(f"  {printed_table[word]:20.2f}  {printed_text[word]:11.2f}")
 print("words with a key:", len(KEYS), " words with a value:", len(VALUES))
 
-total = sum(PRINTED_SUM_WEIGHTS.values())
-values = torch.tensor([VALUES[word] for word in PRINTED_SUM_WEIGHTS])
-right = torch.tensor(list(PRINTED_SUM_WEIGHTS.values())) @ values
+total = sum(printed_text.values())
+values = torch.tensor([VALUES[word] for word in printed_text])
+right = torch.tensor(list(printed_text.values())) @ values
 print(f"the weights of the text add up to {total:.2f}")
 print("their weighted sum is  ", *(f"{number:.3f}" for number in right))
-print("the sum that is printed", *(f"{number:.3f}" for number in PRINTED_SUM))
+print("the sum that is printed", *(f"{number:.3f}" for number in printed_sum))
 # --8<-- [end:weights]
 
 # --8<-- [start:picture]
 figure, panel = pyplot.subplots(figsize=(8, 3.2), layout="constrained")
 bars = {
-    "printed in a table": [PRINTED_TABLE[word] for word in plain.tokens],
-    "printed in the text": [PRINTED_SUM_WEIGHTS[word] for word in plain.tokens],
+    "printed in a table": [printed_table[word] for word in plain.tokens],
+    "printed in the text": [printed_text[word] for word in plain.tokens],
     "what follows from the vectors": plain.weights.tolist(),
     "the same with 1/√3": scaled.weights.tolist(),
 }
