@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -40,21 +41,9 @@ def killed(path: Path, before: int | None) -> int | None:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        numbers = count()
-        done = 0
-
-        def watch(event: str, args: tuple[Any, ...]) -> None:
-            nonlocal done
-            if not _changes(event, args, path.parent):
-                return
-            number = next(numbers)
-            if number == before:
-                os.kill(os.getpid(), signal.SIGKILL)
-            done = number + 1
-
-        sys.addaudithook(watch)
+        done = kill_before(before, path.parent)
         record(path)
-        os.write(writing, str(done).encode())
+        os.write(writing, str(done()).encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as answer:
@@ -62,6 +51,27 @@ def killed(path: Path, before: int | None) -> int | None:
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == (0 if said else -signal.SIGKILL)
     return int(said) if said else None
+
+
+def kill_before(moment: int | None, folder: Path) -> Callable[[], int]:
+    """Kill this process before one of its changes in a folder.
+
+    Returns:
+        A function that returns how many it has made.
+    """
+    numbers, done = count(), 0
+
+    def watch(event: str, args: tuple[Any, ...]) -> None:
+        nonlocal done
+        if not _changes(event, args, folder):
+            return
+        number = next(numbers)
+        if number == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+        done = number + 1
+
+    sys.addaudithook(watch)
+    return lambda: done
 
 
 def _changes(event: str, args: tuple[Any, ...], folder: Path) -> bool:

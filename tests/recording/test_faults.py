@@ -12,6 +12,7 @@ from regard import AttentionMatrix, causal
 from regard.calls import AttentionCall
 from regard.recording import RecordingError, open, save
 from tests.hostile.seal import seal
+from tests.recording import killing_ranks
 from tests.recording.conftest import Made, tokens_of
 from tests.recording.killing import record
 
@@ -225,3 +226,21 @@ def test_killed_at_some_moments(
         found = [call.matrix[0].lse for call in open(path)]
         assert all(map(torch.equal, found, wanted))
     assert begun >= len(killed) - 3
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unchecked")
+def test_a_killed_rank(run_python: Callable[..., str], tmp_path: Path) -> None:
+    """Whichever rank is killed, the other raises, and both can continue."""
+    killed = json.loads(run_python("-m", "tests.recording.killing_ranks", str(tmp_path), "10"))
+    assert len(killed) >= 10
+    wanted = [call.matrix.dense() for call in killing_ranks.calls()]
+    assert sum(left for *_, left, _ in killed) >= 6
+    for rank, moment, raised, _, again in killed:
+        path = tmp_path / f"{rank}.{moment}.regard"
+        assert raised or not again
+        assert not any(again)
+        for call, weights in zip(open(path), wanted, strict=True):
+            torch.testing.assert_close(call.matrix.dense(), weights, rtol=0, atol=1e-6)
+    # Of one that was killed at the very end, the lock may be left.
+    assert {one.suffix for one in tmp_path.iterdir()} <= {".regard", ".lock"}

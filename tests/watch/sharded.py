@@ -77,15 +77,19 @@ def matrices(path: Path, ids: Tensor) -> list[tuple[list[int], str, Tensor]]:
     ]
 
 
-def recorded(path: Path, ids: Tensor, place: Path) -> list[Tensor]:
-    """Return the weights of all heads, gathered, which rank 0 records too."""
+def recorded(path: Path, ids: Tensor, folder: Path) -> list[Tensor]:
+    """Record what all ranks have seen, together and gathered; return the gathered weights."""
     model = tensor_parallel(path)
     with torch.no_grad(), regard.watch(model) as seen:
         model(ids)
+    tokens = [str(i) for i in ids[0].tolist()]
+    together = regard.save(seen, folder / "together.regard", tokens=tokens)
     whole = seen.gather()
     whole.verify()
     if distributed.get_rank() == 0:
-        regard.save(whole, place, tokens=[str(i) for i in ids[0].tolist()])
+        regard.save(whole, folder / "gathered.regard", tokens=tokens)
+    for call, other in zip(together, whole, strict=True):
+        torch.testing.assert_close(call.matrix.dense(), other.matrix.dense(), rtol=0, atol=1e-6)
     return [call.matrix.dense() for call in whole]
 
 
@@ -104,12 +108,32 @@ def with_other_inputs(path: Path) -> None:
     summaries(whole, path, torch.arange(20)[None] + distributed.get_rank(), True)
 
 
-def saved(path: Path, ids: Tensor, folder: Path) -> None:
+def saved(path: Path, ids: Tensor, folder: Path, what: str) -> None:
+    """Record something that is not one recording."""
+    rank = distributed.get_rank()
     model = tensor_parallel(path)
-    with torch.no_grad(), regard.watch(model) as seen:
+    with torch.no_grad(), regard.watch(model, keep="copies") as seen:
         model(ids)
-    place = folder / f"{distributed.get_rank()}.regard"
-    regard.save(seen, place, tokens=[str(i) for i in ids[0].tolist()])
+    tokens = [str(i) for i in ids[0].tolist()]
+    place = folder / f"{what}.regard"
+    calls = list(seen)
+    if rank == 1:
+        if what == "tokens":
+            tokens[3] = "other"
+        if what == "folder":
+            place = folder / "nowhere" / place.name
+        if what == "another folder":
+            (folder / "elsewhere").mkdir()
+            place = folder / "elsewhere" / place.name
+        if what == "overwritten":
+            seen[1].query.zero_()
+        if what == "calls":
+            calls.reverse()
+        if what == "heads":
+            calls = [call.sharded(0, 8) for call in calls]
+    if what == "exists":
+        place.mkdir(exist_ok=True)
+    regard.save(calls, place, tokens=tokens)
 
 
 def ablated(path: Path, ids: Tensor) -> None:

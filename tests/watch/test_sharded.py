@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+import zarr
+from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import materials
 import regard
+from regard.calls import AttentionCall
 from tests.ranks import Ranks, ranks
 from tests.small import SIZES
 from tests.watch import sharded
@@ -95,20 +98,71 @@ def refusals(found: list[Any]) -> list[str]:
     return [str(one) for one in found]
 
 
-def test_one_recording_of_gathered_tensors(two: Ranks, path: Path, tmp_path: Path) -> None:
+def check_recordings(ranks: Ranks, path: Path, ids: Tensor, folder: Path) -> None:
+    """Hold recordings of all ranks, written together and gathered, against one process."""
     model = sharded.whole(path)
     with torch.no_grad(), regard.watch(model) as seen:
-        model(IDS)
-    place = tmp_path / "whole.regard"
-    for weights in two(sharded.recorded, path, IDS, place):
+        model(ids)
+    for weights in ranks(sharded.recorded, path, ids, folder):
         for mine, call in zip(weights, seen, strict=True):
             torch.testing.assert_close(mine, call.matrix.dense(), rtol=0, atol=1e-5)
-    alone = regard.save(seen, tmp_path / "alone.regard", tokens=[str(i) for i in IDS[0].tolist()])
-    together = regard.open(place)
-    assert len(together) == len(alone)
-    for mine, theirs in zip(together, alone, strict=True):
-        assert (mine.heads, mine.key_heads) == (theirs.heads, theirs.key_heads) == (8, 4)
-        torch.testing.assert_close(mine.matrix.dense(), theirs.matrix.dense(), rtol=0, atol=1e-5)
+    alone = folder / "alone.regard"
+    regard.save(seen, alone, tokens=[str(i) for i in ids[0].tolist()])
+    expected = dict(zarr.open_group(alone, mode="r").members(max_depth=None))
+    for name in ("together", "gathered"):
+        found = dict(zarr.open_group(folder / f"{name}.regard", mode="r").members(max_depth=None))
+        assert set(found) == set(expected)
+        for one, array in expected.items():
+            if isinstance(array, zarr.Array):
+                # Maps are rounded to 12 bits, and their means are those of rounded ones.
+                is_map = {"mean", "max"} & set(one.split("/"))
+                rtol = 2**-10 if is_map else 1e-5
+                mine = torch.from_numpy(found[one][...])
+                wanted = torch.from_numpy(array[...])
+                torch.testing.assert_close(mine, wanted, rtol=rtol, atol=1e-5, equal_nan=True)
+        for mine, theirs in zip(regard.open(folder / f"{name}.regard"), seen, strict=True):
+            assert (mine.heads, mine.key_heads) == (theirs.heads, theirs.key_heads)
+            weights = theirs.matrix.dense()
+            torch.testing.assert_close(mine.matrix.dense(), weights, rtol=0, atol=1e-5)
+    together = zarr.open_group(folder / "together.regard", mode="r")
+    first = [dict(one.attrs)["regard"]["first"] for one in (together, zarr.open_group(alone))]
+    assert first[0] == first[1]
+    assert all(one.name.endswith(".regard") for one in folder.iterdir())
+
+
+def test_one_recording(two: Ranks, path: Path, tmp_path: Path) -> None:
+    chance = torch.Generator().manual_seed(0)
+    check_recordings(two, path, torch.randint(3, 50, (1, 300), generator=chance), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("what", "kinds", "message"),
+    [
+        ("tokens", (ValueError, ValueError), "the same, and texts of rank 1 differ"),
+        ("folder", (RuntimeError, FileNotFoundError), "there is no folder .*nowhere"),
+        ("another folder", (RuntimeError, FileNotFoundError), "must share a file system"),
+        ("exists", (FileExistsError, RuntimeError), "exists: remove it, or pass overwrite=True"),
+        ("overwritten", (RuntimeError, RuntimeError), "was modified in place"),
+        ("calls", (ValueError, ValueError), "all ranks must have seen the same calls"),
+        ("heads", (ValueError, ValueError), "the ranks must have each head .* once"),
+    ],
+)
+def test_what_is_not_one_recording_raises_on_all(
+    two: Ranks, path: Path, tmp_path: Path, what: str, kinds: Any, message: str
+) -> None:
+    found = two(sharded.saved, path, IDS, tmp_path, what)
+    for error, kind in zip(found, kinds, strict=True):
+        with pytest.raises(kind, match=message):
+            raise error
+    assert not (tmp_path / f"{what}.regard" / "zarr.json").exists()
+    assert not list(tmp_path.glob("*.lock"))
+
+
+def test_some_heads_need_the_other_processes(tmp_path: Path) -> None:
+    x = torch.randn(1, 2, 5, 4)
+    call = AttentionCall.of(regard.AttentionMatrix(x, x)).sharded(0, 8)
+    with pytest.raises(ValueError, match=r"has heads 0–1 of 8, .* call save on all ranks"):
+        regard.save(call, tmp_path / "some.regard", tokens=["a"] * 5)
 
 
 def test_what_one_rank_can_not_gather_raises_on_all(two: Ranks, path: Path) -> None:
@@ -119,12 +173,6 @@ def test_what_one_rank_can_not_gather_raises_on_all(two: Ranks, path: Path) -> N
 def test_ranks_must_have_seen_the_same(two: Ranks, path: Path) -> None:
     for message in refusals(two(sharded.with_other_inputs, path)):
         assert message.startswith("the ranks have seen different inputs: ")
-
-
-def test_some_heads_are_no_recording(two: Ranks, path: Path, tmp_path: Path) -> None:
-    first, second = refusals(two(sharded.saved, path, IDS, tmp_path))
-    assert "has heads 0–3 of 8, and a recording has all" in first
-    assert "has heads 4–7 of 8, and a recording has all" in second
 
 
 def test_heads_of_a_shard_are_not_altered(two: Ranks, path: Path) -> None:
@@ -154,7 +202,7 @@ def test_gather_needs_processes(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_smollm2_on_three_ranks() -> None:
+def test_smollm2_on_three_ranks(tmp_path: Path) -> None:
     """Nine heads, so that two ranks can't share them."""
     path = materials.smollm2()
     ids = torch.arange(100, 164)[None]
@@ -162,3 +210,4 @@ def test_smollm2_on_three_ranks() -> None:
     with ranks(3, HF_HUB_OFFLINE="1") as started:
         for one in started(sharded.summaries, sharded.tensor_parallel, path, ids, True):
             close(one, expected)
+        check_recordings(started, path, ids, tmp_path)

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, distributed
 
 from regard.attention.inputs import checked_inputs
+from regard.attention.ring.run import ring_inputs
 from regard.matrix.arguments import (
     check_given,
     check_range,
@@ -19,6 +20,7 @@ from regard.matrix.effective_keys import EffectiveKeys, EffectiveKeysResult
 from regard.matrix.entropy import Entropy, EntropyResult
 from regard.matrix.lazy_matrix import LazyMatrix
 from regard.matrix.scores import Scores
+from regard.matrix.sharded import sharded_scores
 from regard.matrix.tiles import compute_lse
 from regard.matrix.view import View
 from regard.matrix.weights import Weights
@@ -48,6 +50,10 @@ class AttentionMatrix(LazyMatrix):
         sinks: a sink score for each head, [heads], which takes its share of the softmax: the
             weights of a row sum to less than 1.
         positions: the positions of the queries, as for `attend`.
+        group: the processes that share the sequence, as for `attend`: query and key are those of
+            this rank's positions, and lse that of its queries. The matrix is that of the whole
+            sequence. All ranks call `summarize`, and get the same results; other methods need rows
+            of this rank. Each rank keeps the keys of all.
 
     Raises:
         TypeError: an argument has the wrong kind.
@@ -75,7 +81,16 @@ class AttentionMatrix(LazyMatrix):
         lse: Float[Tensor, "batch heads queries"] | None = None,
         sinks: Float[Tensor, "heads"] | None = None,
         positions: int | Int[Tensor, "queries"] | None = None,
+        group: "distributed.ProcessGroup | None" = None,
     ) -> None:
+        if group is not None:
+            shared = ring_inputs(
+                query, key, key, pattern, bias, scale, 0.0, positions, "auto", group
+            )
+            check_given("lse", lse, shared.inputs.query, tuple(query.shape[:3]))
+            check_given("sinks", sinks, shared.inputs.query, (query.shape[1],))
+            self._view = View.whole(sharded_scores(shared, sinks, lse))
+            return
         call = checked_inputs(query, key, key, pattern, bias, scale, 0.0, positions)
         check_given("lse", lse, call.query, tuple(call.query.shape[:3]))
         check_given("sinks", sinks, call.query, (call.num_heads,))

@@ -1,6 +1,7 @@
 """Several reductions in one pass over a matrix."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ import torch
 from regard.matrix.progress import progressing
 from regard.matrix.reduction import AnyReduction, is_reduction
 from regard.matrix.result import Result
+from regard.matrix.sharded import merged_over_ranks, views_here
 from regard.matrix.source import Fact
 from regard.matrix.tiles import BUDGET, Tile, tiles
 from regard.matrix.view import View
@@ -21,6 +23,8 @@ def accumulate(
     progress: bool | None = None,
 ) -> list[Any]:
     """Return the state of each reduction after all rows of a view, to be merged or finished.
+
+    Of a sequence that several ranks share, these are the rows of this one.
 
     Args:
         view: the view.
@@ -37,7 +41,7 @@ def accumulate(
     with torch.no_grad():
         states = [reduction.start(view) for reduction in reductions]
         facts: set[Fact] = {fact for reduction in reductions for fact in reduction.facts}
-        found = tiles(view, facts, budget)
+        found = _tiles(view, facts, budget)
         rows = view.sizes[0] * view.sizes[1] * view.sizes[2]
         for tile in progressing(found, "rows of attention", rows, progress, _rows):
             for number, reduction in enumerate(reductions):
@@ -54,8 +58,16 @@ def summarize(
 ) -> tuple[Result, ...]:
     """Return the result of each reduction; arguments as for `accumulate`."""
     states = accumulate(view, reductions, budget=budget, progress=progress)
-    pairs = zip(reductions, states, strict=True)
+    pairs = zip(reductions, merged_over_ranks(view, reductions, states), strict=True)
     return tuple(reduction.finish(state) for reduction, state in pairs)
+
+
+def _tiles(view: View, facts: Collection[Fact], budget: int) -> Iterator[Tile]:
+    """Yield the tiles of the rows that this process has."""
+    for first, part in views_here(view):
+        for tile in tiles(part, facts, budget):
+            rows = slice(tile.queries.start + first, tile.queries.stop + first)
+            yield tile if part is view else replace(tile, view=view, queries=rows)
 
 
 def _check(reduction: object) -> None:

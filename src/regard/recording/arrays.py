@@ -142,6 +142,13 @@ def create(
     )
 
 
+def created(group: zarr.Group, name: str, *, sparse: bool = False) -> zarr.Array[Any]:
+    """Return an array that was created, to write a part of it; arguments as for `create`."""
+    array = group[name]
+    assert isinstance(array, zarr.Array)
+    return array.with_config({"write_empty_chunks": not sparse})
+
+
 def write(
     group: zarr.Group, name: str, values: NDArray[Any], spec: ArraySpec | None = None
 ) -> None:

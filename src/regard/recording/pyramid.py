@@ -18,7 +18,7 @@ from regard.matrix.tiles import Tile
 from regard.matrix.view import View
 from regard.patterns.cover import Cover
 from regard.recording import arrays
-from regard.recording.layout import HOW, POOLS, call_specs, map_specs, pools_of_all
+from regard.recording.layout import HOW, POOLS, call_specs, is_map, map_specs, pools_of_all
 from regard.recording.schema import TILE, CallFacts
 from regard.recording.stored import CallArrays, covers
 
@@ -51,24 +51,26 @@ class Pyramid:
 
     Args:
         call_facts: the call's facts.
-        call: the call.
-        group: the group of the maps `mean/16`, `max/16`, `mean/32`, ….
+        call: the call, with all heads or some.
+        group: the group of the maps `mean/16`, `max/16`, `mean/32`, …, which were created.
         pools: which maps to write: "mean" and "max" of weights, or "effect".
+        first_head: number of the first head.
     """
 
     call_facts: CallFacts
     call: AttentionCall
     group: zarr.Group
     pools: tuple[str, ...] = POOLS
+    first_head: int = 0
     _maps: dict[str, Any] = field(default_factory=dict[str, Any], init=False)
 
     facts: ClassVar[tuple[Fact, ...]] = ()
 
     def start(self, view: View) -> _Levels:
         facts = self.call_facts
-        for name, spec in call_specs(facts).items():
+        for name in call_specs(facts):
             if name.split("/")[0] in self.pools:
-                self._maps[name] = arrays.create(self.group, name, spec, sparse=True)
+                self._maps[name] = arrays.created(self.group, name, sparse=True)
         return _Levels(
             view.outline, {}, {cell: [] for cell in facts.cells}, dict.fromkeys(facts.cells, 0)
         )
@@ -123,10 +125,11 @@ class Pyramid:
         for pool, cells in band.items():
             if pool == "mean":
                 cells = cells / heights[:, None] / widths
-            if facts.heads > 1:
+            if len(cells) == facts.heads > 1:
                 cells = torch.cat([cells, cells.mean(dim=0, keepdim=True)])
             values = arrays.rounded(cells.masked_fill(forbidden, torch.nan).float().numpy())
-            self._maps[f"{pool}/{cell}"][:, first:stop] = values
+            heads = slice(self.first_head, self.first_head + len(cells))
+            self._maps[f"{pool}/{cell}"][heads, first:stop] = values
         state.written[cell] = stop
         if 2 * cell not in facts.cells:
             return
@@ -165,6 +168,20 @@ def _counts(size: int, cell: int) -> Tensor:
     """Return the number of tokens of each cell along an axis; the last may have fewer."""
     starts = torch.arange(0, size, cell)
     return (starts + cell).clamp_max(size) - starts
+
+
+def write_mean_of_heads(call: CallArrays, group: zarr.Group) -> None:
+    """Write maps of the mean over heads, from the maps of the heads."""
+    heads = call.facts.heads
+    for name in filter(is_map, call_specs(call.facts)):
+        array = arrays.created(group, name, sparse=True)
+        for top in range(0, array.shape[1], TILE):
+            rows = slice(top, top + TILE)
+            total = np.zeros((min(TILE, array.shape[1] - top), array.shape[2]))
+            for head in range(heads):
+                # Cells without allowed pairs are NaN in all heads.
+                total += call.array(name).read(head, rows)
+            array[heads, rows] = arrays.rounded((total / heads).astype(np.float32))
 
 
 def mean_of_all(calls: list[CallArrays], group: zarr.Group) -> list[int]:

@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,12 +47,13 @@ class FolderKind:
 
 
 @contextmanager
-def sole_writer(path: Path, kind: FolderKind) -> Generator[Path]:
+def sole_writer(path: Path, kind: FolderKind, *, joint: bool = False) -> Generator[Path]:
     """Lock a folder for writing, and finish a replacement that was killed.
 
     Args:
         path: the folder.
         kind: its kind.
+        joint: whether others may join, with `joined_writer`.
 
     Yields:
         The temporary folder to write, before `put_in_place`; it may have files of a killed writer.
@@ -60,13 +61,15 @@ def sole_writer(path: Path, kind: FolderKind) -> Generator[Path]:
     Raises:
         FileExistsError: another process is writing it.
     """
-    with _locked(path):
+    with _locked(path) as lock:
         before = path.with_name(path.name + REPLACED)
         if before.is_dir():
             if path.exists() or not (before / kind.marker).exists():
                 kind.remove_left(before)
             else:
                 before.rename(path)
+        if joint:
+            _lock(lock, path, joint=True)
         yield path.with_name(path.name + PARTIAL)
 
 
@@ -80,33 +83,58 @@ def put_in_place(written: Path, path: Path, kind: FolderKind) -> None:
         kind.remove(before)
 
 
-@contextmanager
-def _locked(path: Path) -> Generator[None]:
-    """Hold a lock that ends with the process; no lock on Windows."""
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
+def joined_writer(path: Path) -> AbstractContextManager[object]:
+    """Write a folder together with its `sole_writer`; it is locked until the last one ends."""
+    return _locked(path, joint=True)
 
+
+@contextmanager
+def _locked(path: Path, *, joint: bool = False) -> Generator[int]:
+    """Hold a lock that ends with the process; no lock on Windows.
+
+    Args:
+        path: the folder.
+        joint: whether others may hold it too.
+
+    Yields:
+        The descriptor of the lock file.
+    """
+    if sys.platform == "win32":
+        yield -1
+        return
     name = path.with_name(path.name + LOCK)
     while True:
         lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            _lock(lock, path, joint=joint)
+        except FileExistsError:
             os.close(lock)
-            raise FileExistsError(
-                f"{path} is being written by another process: wait for it, or choose another name"
-            ) from None
+            raise
         if _is_named(lock, name):
             break
         # The former owner has removed the file meanwhile.
         os.close(lock)
     try:
-        yield
+        yield lock
     finally:
-        name.unlink(missing_ok=True)
+        # The last one that holds it removes the file.
+        with suppress(FileExistsError):
+            _lock(lock, path)
+            name.unlink(missing_ok=True)
         os.close(lock)
+
+
+def _lock(lock: int, path: Path, *, joint: bool = False) -> None:
+    if sys.platform == "win32":
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(lock, (fcntl.LOCK_SH if joint else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FileExistsError(
+            f"{path} is being written by another process: wait for it, or choose another name"
+        ) from None
 
 
 def _is_named(lock: int, name: Path) -> bool:

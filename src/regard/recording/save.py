@@ -5,20 +5,22 @@ import json
 import platform
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
 
 import torch
 import zarr
+from torch import distributed
 
 from regard.calls.call import AttentionCall
 from regard.calls.choose import listed
-from regard.calls.first_look import first_looks
-from regard.calls.texts import check_whole, layers_of, rows_as_text, texts_of
+from regard.calls.first_look import FirstLook, first_looks
+from regard.calls.texts import Layer, check_whole, layers_of, rows_as_text, texts_of
 from regard.matrix import AttentionMatrix
 from regard.matrix.progress import progressing
 from regard.printable import well_formed
@@ -28,13 +30,17 @@ from regard.recording.files import DESCRIPTION, SUMS, Files, Folder, write_sums
 from regard.recording.opening import PARTIAL, open
 from regard.recording.pyramid import mean_of_all
 from regard.recording.recording import Recording
-from regard.recording.replacing import FolderKind, put_in_place, sole_writer
+from regard.recording.replacing import FolderKind, joined_writer, put_in_place, sole_writer
 from regard.recording.schema import ATTRIBUTE, Facts, FirstHead, Section, TextFacts
 from regard.recording.stored import CallArrays
 from regard.recording.text import Offsets, write_text
 from regard.recording.write_call import write_call
+from regard.recording.writers import Writers
 
 _RECORDING = FolderKind(DESCRIPTION, frozenset({DESCRIPTION, SUMS, "all", "calls", "texts"}))
+
+_Text = tuple[Sequence[str], str | None, Offsets | None]
+"""Tokens, their text and their offsets."""
 
 
 def save(
@@ -54,6 +60,7 @@ def save(
     dtype: str | torch.dtype | None = None,
     overwrite: bool = False,
     progress: bool | None = None,
+    group: "distributed.ProcessGroup | None" = None,
 ) -> Recording:
     """Write watched calls to a folder, with maps of every head.
 
@@ -65,6 +72,9 @@ def save(
     if the model was watched with `effects=True`, which give every effect. Maps and summaries take
     about as long as `AttentionMatrix.summarize`. Calls are written one by one into `NAME.partial`,
     which is renamed at the end. If interrupted, call it again: finished calls are kept.
+
+    Of a tensor-parallel model, all ranks call it with the same path, on a file system that they
+    share. Each writes its own heads, and rank 0 the rest. If one fails, it raises on all.
 
     Args:
         calls: calls of `regard.watch`, one call, or matrices.
@@ -85,6 +95,7 @@ def save(
             recording has the largest error of the weights.
         overwrite: whether to replace an existing recording, which is removed last.
         progress: whether to show a progress bar; by default as for `AttentionMatrix.summarize`.
+        group: the ranks that write together; all by default, if calls have some of the heads only.
 
     Returns:
         The recording, opened.
@@ -92,16 +103,20 @@ def save(
     Raises:
         FileExistsError: the path exists, or another process is writing it.
         TypeError: tokens are not a list of strings, or a pattern or bias is not one of Regard's.
-        ValueError: tokens do not fit the calls, or there is a target and no call has effects.
+        ValueError: tokens do not fit the calls, there is a target and no call has effects, or ranks
+            have seen different calls.
+        RuntimeError: another rank has failed.
     """
     path = Path(path)
-    if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.absolute().parent}: create it first")
-    with sole_writer(path, _RECORDING) as partial:
-        _check_free(path, overwrite)
+    calls = listed(calls)
+    writers = _writers(calls, group)
+    with ExitStack() as stack:
+        lock = partial(_lock, stack, path, overwrite, writers)
+        writers.first(lock)
+        writers.run(lock if writers.rank else lambda: None)
         _write(
             calls,
-            partial,
+            path.with_name(path.name + PARTIAL),
             tokens=tokens,
             text=text,
             offsets=offsets,
@@ -114,14 +129,43 @@ def save(
             target=None if target is None else well_formed(target),
             dtype=dtype,
             progress=progress,
+            writers=writers,
         )
-        put_in_place(partial, path, _RECORDING)
+        writers.first(lambda: put_in_place(path.with_name(path.name + PARTIAL), path, _RECORDING))
     return open(path)
 
 
+def _writers(calls: Sequence[AttentionCall], group: "distributed.ProcessGroup | None") -> Writers:
+    """Return the processes that have the heads of calls.
+
+    Raises:
+        ValueError: other processes have some, and there is no group of them.
+    """
+    sharded = [call for call in calls if call.num_all_heads is not None]
+    if group is None and not sharded:
+        return Writers()
+    if not (distributed.is_available() and distributed.is_initialized()):
+        raise ValueError(
+            f"{sharded[0]} has heads {sharded[0].heads_as_text}, and a recording has all: "
+            "call save on all ranks"
+        )
+    return Writers.of(group)
+
+
+def _lock(stack: ExitStack, path: Path, overwrite: bool, writers: Writers) -> None:
+    """Lock a recording for writing, on rank 0 before others."""
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.absolute().parent}: create it first")
+    if writers.rank:
+        stack.enter_context(joined_writer(path))
+        return
+    stack.enter_context(sole_writer(path, _RECORDING, joint=writers.size > 1))
+    _check_free(path, overwrite)
+
+
 def _write(
-    calls: Sequence[AttentionCall | AttentionMatrix] | AttentionCall | AttentionMatrix,
-    partial: Path,
+    calls: Sequence[AttentionCall],
+    folder: Path,
     *,
     tokens: Sequence[str],
     text: str | None,
@@ -135,60 +179,61 @@ def _write(
     target: str | None,
     dtype: str | torch.dtype | None,
     progress: bool | None,
+    writers: Writers,
 ) -> None:
     """Write a recording, or its missing calls; arguments as for `save`."""
-    narrow = _dtype(dtype)
-    texts = texts_of(tokens, source)
-    layers = layers_of(listed(calls), texts, batch)
-    first = next(first_looks(layers, batch))
-    layers, texts = rows_as_text(layers, texts)
-    check_whole(layers, texts)
-    _check_all_heads([layer.call for layer in layers])
-    root = zarr.open_group(partial, mode="a")
-    files = Files(Folder(partial))
-    listed_texts: list[tuple[Sequence[str], str | None, Offsets | None]] = []
-    if source is not None:
-        listed_texts.append((source, source_text, None))
+    listed_texts: list[_Text] = [] if source is None else [(source, source_text, None)]
     own_text = len(listed_texts)
     listed_texts.append((tokens, text, offsets))
-    if len(texts) > len(listed_texts):
-        listed_texts.append((tokens[-len(texts[1].pieces) :], None, None))
-    effects = any(layer.call.has_effects for layer in layers)
-    if target is not None and not effects:
-        raise ValueError(
-            f"target must be None if no call has effects, got {target!r}: watch the model with "
-            "effects=True, and call backward() on the target"
+
+    def prepare() -> tuple[torch.dtype | None, list[Layer], FirstLook, Facts]:
+        narrow = _dtype(dtype)
+        texts = texts_of(tokens, source)
+        layers = layers_of(calls, texts, batch)
+        first = next(first_looks(layers, batch))
+        layers, texts = rows_as_text(layers, texts)
+        check_whole(layers, texts)
+        if len(texts) > len(listed_texts):
+            listed_texts.append((tokens[-len(texts[1].pieces) :], None, None))
+        effects = any(layer.call.has_effects for layer in layers)
+        if target is not None and not effects:
+            raise ValueError(
+                f"target must be None if no call has effects, got {target!r}: watch the model with "
+                "effects=True, and call backward() on the target"
+            )
+        facts = Facts(
+            version=2 if effects else 1,
+            complete=False,
+            title=title,
+            model=model,
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            versions=_versions(),
+            dtype="float32",
+            error=0.0,
+            texts=[
+                _text_facts(one.name, some, its)
+                for one, (some, its, _) in zip(texts, listed_texts, strict=True)
+            ],
+            sections=[
+                Section(text=own_text, token=token, title=name) for token, name in sections or ()
+            ],
+            calls=len(layers),
+            target=target or "the target" if effects else None,
+            all_cells=[],
+            digest="",
         )
-    facts = Facts(
-        version=2 if effects else 1,
-        complete=False,
-        title=title,
-        model=model,
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions=_versions(),
-        dtype="float32",
-        error=0.0,
-        texts=[
-            _text_facts(one.name, some, its)
-            for one, (some, its, _) in zip(texts, listed_texts, strict=True)
-        ],
-        sections=[
-            Section(text=own_text, token=token, title=name) for token, name in sections or ()
-        ],
-        calls=len(layers),
-        first=FirstHead(call=first.layer, head=first.head),
-        target=target or "the target" if effects else None,
-        all_cells=[],
-        digest="",
-    )
-    root.attrs[ATTRIBUTE] = facts.model_dump(mode="json")
-    found: list[Section] = []
-    for number, (some, its, places) in enumerate(listed_texts):
-        group = root.create_group(f"texts/{number}", overwrite=True)
-        found += write_text(group, number, some, its, places)
+        return narrow, layers, first, facts
+
+    narrow, layers, first, facts = writers.run(prepare)
+    facts = _agreed(writers, facts)
+    first = replace(first, head=first.head + layers[first.layer].call.first_head)
+    facts = facts.model_copy(update={"first": _first_head(writers.gather(first))})
+    found = writers.first(lambda: _begin(folder, facts, listed_texts))
+    root = writers.run(lambda: _begun(folder, facts))
     group = root.require_group("calls")
     written: list[CallArrays] = []
-    for number, layer in enumerate(progressing(layers, "layers recorded", len(layers), progress)):
+    shown = progress if writers.rank == 0 else False
+    for number, layer in enumerate(progressing(layers, "layers recorded", len(layers), shown)):
         call = replace(
             layer.call,
             index=number,
@@ -197,34 +242,73 @@ def _write(
             query_text=layer.queries.text,
             key_text=layer.keys.text,
         )
-        written.append(write_call(call, group, files, batch, narrow))
-    with suppress(KeyError):
-        del root["all"]
-    all_cells = mean_of_all(written, root.create_group("all", overwrite=True))
+        written.append(write_call(call, group, Files(Folder(folder)), batch, narrow, writers))
     facts = facts.model_copy(
         update={
             "complete": True,
             "sections": facts.sections if sections is not None else found,
             "dtype": written[0].facts.dtype if written else "float32",
             "error": max((call.facts.error for call in written), default=0.0),
-            "all_cells": all_cells,
         }
     )
-    _finish(root, partial, facts)
+    writers.first(lambda: _finish(root, folder, facts, written))
 
 
-def _check_all_heads(calls: Sequence[AttentionCall]) -> None:
-    """Raise ValueError if other processes have heads of a call."""
-    for call in calls:
-        if call.num_all_heads is not None:
-            raise ValueError(
-                f"{call} has heads {call.heads_as_text}, and a recording has all: "
-                "bring them together with seen.gather(), and save on one rank"
-            )
+def _agreed(writers: Writers, facts: Facts) -> Facts:
+    """Return the facts of rank 0.
+
+    Raises:
+        ValueError: those of others are different.
+    """
+    everyone = writers.gather(facts)
+    for rank, theirs in enumerate(everyone):
+        for name, value in theirs:
+            if name != "date" and value != getattr(everyone[0], name):
+                raise ValueError(
+                    f"all ranks must record the same, and {name} of rank {rank} differ"
+                )
+    return everyone[0]
 
 
-def _finish(root: zarr.Group, folder: Path, facts: Facts) -> None:
-    """Write checksums and digest, and mark a recording as complete."""
+def _first_head(looks: Sequence[FirstLook]) -> FirstHead:
+    """Return the head to show first, among those of all ranks."""
+    best = min(looks, key=lambda look: (-look.weight, look.layer, look.head))
+    return FirstHead(call=best.layer, head=best.head)
+
+
+def _begin(folder: Path, facts: Facts, texts: Sequence[_Text]) -> list[Section]:
+    """Write facts and texts, and return the sections of the texts."""
+    root = zarr.open_group(folder, mode="a")
+    root.attrs[ATTRIBUTE] = facts.model_dump(mode="json")
+    found: list[Section] = []
+    for number, (tokens, text, offsets) in enumerate(texts):
+        group = root.create_group(f"texts/{number}", overwrite=True)
+        found += write_text(group, number, tokens, text, offsets)
+    root.require_group("calls")
+    return found
+
+
+def _begun(folder: Path, facts: Facts) -> zarr.Group:
+    """Return what rank 0 has begun to write.
+
+    Raises:
+        FileNotFoundError: it is not there.
+    """
+    if (folder / DESCRIPTION).is_file():
+        root = zarr.open_group(folder, mode="r+")
+        if root.attrs.get(ATTRIBUTE) == facts.model_dump(mode="json"):
+            return root
+    raise FileNotFoundError(
+        f"{folder}, which rank 0 has begun, is not here: all ranks must share a file system"
+    )
+
+
+def _finish(root: zarr.Group, folder: Path, facts: Facts, calls: list[CallArrays]) -> None:
+    """Write the mean of all calls, checksums and digest, and mark a recording as complete."""
+    with suppress(KeyError):
+        del root["all"]
+    all_cells = mean_of_all(calls, root.create_group("all", overwrite=True))
+    facts = facts.model_copy(update={"all_cells": all_cells})
     root.attrs[ATTRIBUTE] = facts.model_dump(mode="json")
     with warnings.catch_warnings():
         # Zarr warns that consolidated metadata is not in the specification of version 3.

@@ -1,7 +1,9 @@
 """Write a call to disk, with its maps and summaries."""
 
+import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from torch import Tensor
 
 from regard.calls.call import AttentionCall
 from regard.calls.choose import one_sequence, sequence_of
+from regard.calls.head_order import head_order
 from regard.calls.measures import measure_and
 from regard.matrix import AttentionMatrix, EffectMatrix, Entropy, Pool, Received
 from regard.matrix.effects import Effects
@@ -26,21 +29,21 @@ from regard.recording.arrays import ArraySpec
 from regard.recording.bias_data import bias_as_data
 from regard.recording.errors import RecordingError
 from regard.recording.files import Files
-from regard.recording.layout import EFFECT, MOST_PART, call_specs, stored_arrays
+from regard.recording.layout import EFFECT, MOST_PART, call_specs, is_map, stored_arrays
 from regard.recording.pattern_data import arrays_named, pattern_as_data
-from regard.recording.pyramid import Pyramid
-from regard.recording.schema import (
-    ATTRIBUTE,
-    THUMB,
-    CallFacts,
-    cells_of,
-    max_zoom,
-    thumb_of,
-)
+from regard.recording.pyramid import Pyramid, write_mean_of_heads
+from regard.recording.schema import ATTRIBUTE, THUMB, CallFacts, cells_of, max_zoom, thumb_of
 from regard.recording.stored import CallArrays, covers
+from regard.recording.writers import Writers
 
 _COMPARED = 16
 """Number of rows of each head to compare with the watched weights."""
+
+_BY_HEAD = ("query", "key", "weights")
+"""Stored arrays with an axis of heads."""
+
+_OF_EFFECTS = ("value", "gradient")
+"""Stored arrays of effects, which one rank has for all heads."""
 
 
 @torch.no_grad()
@@ -50,6 +53,7 @@ def write_call(
     files: Files,
     batch: int | None,
     dtype: torch.dtype | None,
+    writers: Writers,
 ) -> CallArrays:
     """Write a call, unless it is already written.
 
@@ -59,36 +63,123 @@ def write_call(
         files: the files of the recording, to read what was written.
         batch: the sequence to record; needed if there are several.
         dtype: the dtype of stored queries and keys; None keeps it.
+        writers: the processes that have its heads.
 
     Returns:
         The stored call. Its facts are written last and mark it as finished.
     """
     name = f"{call.index:04d}"
-    matrix = one_sequence(call, batch)
-    stored = _stored(call, matrix.view, dtype)
-    facts = _facts(call, matrix.view, stored)
+    matrix = writers.run(lambda: one_sequence(call, batch))
+    stored = writers.run(lambda: _stored(call, matrix.view, dtype))
+    by_rank = (*_BY_HEAD, *_OF_EFFECTS)
+    shared = arrays.sha256_of(*(x for part, x in stored.arrays if part not in by_rank))
+    part = _Part(call.head_numbers, call.num_all_heads, _facts(call, matrix.view, stored), shared)
+    shard = _joined(call, writers.gather(part), writers.rank)
+    facts = shard.facts
     specs = call_specs(facts)
     specs |= {part: ArraySpec.of_values(x) for part, x in stored.arrays if part not in specs}
     kept = stored_arrays(files, f"calls/{name}", specs)
+    known = writers.first(lambda: _begin(calls, name, facts, specs))
+    if known is not None:
+        return CallArrays(known, kept)
+    effects = sequence_of(call.effects, batch) if call.has_effects else None
+    summary = writers.run(
+        lambda: _write_heads(CallArrays(facts, kept), calls, name, stored, matrix, effects, shard)
+    )
+    summaries = writers.gather(summary)
+    ordered = [one for one in map(summaries.__getitem__, shard.ranks) if one is not None]
+    facts = writers.first(lambda: _finish(CallArrays(facts, kept), calls, name, ordered))
+    return CallArrays(facts, kept)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The heads of a call that a rank has.
+
+    Attributes:
+        heads: their numbers.
+        total: the number of heads of all ranks; None if this rank has them all.
+        facts: the facts of a call of these heads only.
+        shared: the SHA-256 of arrays that all ranks have, such as masks.
+    """
+
+    heads: range
+    total: int | None
+    facts: CallFacts
+    shared: str
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """The heads of a call that a rank writes.
+
+    Attributes:
+        facts: the facts of the call.
+        ranks: the ranks that write it, in the order of their heads.
+        heads: the heads of this rank.
+        key_heads: its key heads.
+        is_first: whether it writes what all heads share.
+    """
+
+    facts: CallFacts
+    ranks: list[int]
+    heads: slice
+    key_heads: slice
+    is_first: bool
+
+
+def _joined(call: AttentionCall, parts: list[_Part], rank: int) -> _Shard:
+    """Return what a rank writes.
+
+    Raises:
+        ValueError: the parts are not those of one call.
+    """
+    ranks = [0]
+    if any(part.total is not None for part in parts):
+        ranks = head_order(call, [part.heads for part in parts], parts[0].total)
+    written = [parts[rank].facts for rank in ranks]
+    traits = [
+        (
+            part.facts.model_dump(exclude={"heads", "key_heads", "sinks", "sha256"}),
+            part.facts.heads // part.facts.key_heads,
+            part.facts.sinks is None,
+            part.total,
+            part.shared,
+        )
+        for part in parts
+    ]
+    if any(one != traits[0] for one in traits):
+        raise ValueError(f"all ranks must have seen the same calls, and {call} is not the same")
+    before, keys_before, heads, key_heads = 0, 0, slice(0, 0), slice(0, 0)
+    for one, facts in zip(ranks, written, strict=True):
+        if one == rank:
+            heads = slice(before, before + facts.heads)
+            key_heads = slice(keys_before, keys_before + facts.key_heads)
+        before, keys_before = before + facts.heads, keys_before + facts.key_heads
+    if len(written) == 1:
+        return _Shard(written[0], ranks, heads, key_heads, rank == 0)
+    sinks = [sink for facts in written for sink in facts.sinks or ()]
+    digests = "".join(facts.sha256 for facts in written)
+    whole = written[0].model_dump() | {
+        "heads": before,
+        "key_heads": keys_before,
+        "sinks": sinks or None,
+        "sha256": hashlib.sha256(digests.encode()).hexdigest(),
+    }
+    return _Shard(CallFacts.model_validate(whole), ranks, heads, key_heads, rank == ranks[0])
+
+
+def _begin(
+    calls: zarr.Group, name: str, facts: CallFacts, specs: dict[str, ArraySpec]
+) -> CallFacts | None:
+    """Return the facts of a finished call, or create its arrays."""
     known = known_facts(calls, name)
     if known is not None and known.sha256 == facts.sha256 and known.module == facts.module:
-        return CallArrays(known, kept)
+        return known
     group = calls.create_group(name, overwrite=True)
-    for part, values in stored.arrays:
-        arrays.write(group, part, values, specs[part])
-    facts = _summarize(CallArrays(facts, kept), group)
-    recorded = CallArrays(facts, kept)
-    if facts.effects is not None:
-        measures = {**facts.measures, "effect": _summarize_effects(recorded, group)}
-        cells = recorded.array(f"{EFFECT}/{facts.cells[-1]}").read()
-        error = _error(recorded.call.effects[0], sequence_of(call.effects, batch))
-        known = {"largest": float(np.abs(np.nan_to_num(cells)).max()), "error": error}
-        effects = facts.effects.model_copy(update=known)
-        facts = facts.model_copy(update={"effects": effects, "measures": measures})
-    error = _error(recorded.call.matrix[0], matrix)
-    facts = facts.model_copy(update={"error": error})
-    group.attrs[ATTRIBUTE] = facts.model_dump(mode="json")
-    return CallArrays(facts, kept)
+    for part, spec in specs.items():
+        arrays.create(group, part, spec, sparse=is_map(part))
+    return None
 
 
 def known_facts(calls: zarr.Group, name: str) -> CallFacts | None:
@@ -127,6 +218,8 @@ def _stored(call: AttentionCall, view: View, dtype: torch.dtype | None) -> _Stor
         query, key = _queries_and_keys(call, view, source, dtype)
         found += [("query", arrays.as_numpy(query)), ("key", arrays.as_numpy(key))]
         bias, sinks = source.bias, source.sinks
+        if call.num_all_heads is not None and bias is not None and bias.num_heads:
+            raise ValueError(f"{call} has a bias for each head: save it on one process")
         data: dict[str, Any] = {
             "stored": "scores",
             "dtype": _name(query.dtype),
@@ -151,6 +244,8 @@ def _stored(call: AttentionCall, view: View, dtype: torch.dtype | None) -> _Stor
         }
     data["effects"] = None
     if call.has_effects:
+        if call.num_all_heads is not None:
+            raise ValueError(f"{call} has effects of some heads only: save it without effects")
         value, gradient = _values_and_gradients(call, view)
         found += [("value", arrays.as_numpy(value)), ("gradient", arrays.as_numpy(gradient))]
         sizes = {"key_heads": len(value), "value_dim": value.shape[-1]}
@@ -240,32 +335,118 @@ def _facts(call: AttentionCall, view: View, stored: _Stored) -> CallFacts:
     )
 
 
-def _summarize(call: CallArrays, group: zarr.Group) -> CallFacts:
-    """Compute and write the maps and measures of a call, in one pass."""
+@dataclass(frozen=True)
+class _Summary:
+    """Summaries of the heads of a rank.
+
+    Attributes:
+        measures: a number for each head.
+        thumbs: the thumbnails.
+        sums: the sum over these heads of each array of lines, by name.
+        error: the largest error of recorded weights.
+        effects: the largest effect of a map and the largest error of effects, by name.
+    """
+
+    measures: dict[str, list[float | None]]
+    thumbs: NDArray[Any]
+    sums: dict[str, NDArray[Any]]
+    error: float = 0.0
+    effects: dict[str, float] = field(default_factory=dict[str, float])
+
+
+def _write_heads(
+    call: CallArrays,
+    calls: zarr.Group,
+    name: str,
+    stored: _Stored,
+    seen: AttentionMatrix,
+    seen_effects: EffectMatrix | None,
+    shard: _Shard,
+) -> _Summary | None:
+    """Write the heads of this rank, with their maps; return None if it has none to write."""
+    heads = shard.heads
+    if heads.stop == heads.start:
+        return None
+    group = calls[name]
+    assert isinstance(group, zarr.Group)
+    for part, values in stored.arrays:
+        if part in _BY_HEAD:
+            arrays.created(group, part)[shard.key_heads if part == "key" else heads] = values
+        elif shard.is_first and values.size:
+            arrays.created(group, part)[...] = values
+    summary = _summarize(call, group, heads)
+    if seen_effects is not None:
+        summary = _with_effects(summary, call, group, seen_effects)
+    return replace(summary, error=_error(call.call.matrix[0, heads], seen))
+
+
+def _summarize(call: CallArrays, group: zarr.Group, heads: slice) -> _Summary:
+    """Compute and write the maps and measures of some heads of a call, in one pass."""
     facts = call.facts
-    live = AttentionCall.of(
-        AttentionMatrix.of(View.whole(call.source(with_lse=False))), kind=facts.looks
-    )
+    matrix = AttentionMatrix.of(View.whole(call.source(with_lse=False)))[:, heads]
+    live = AttentionCall.of(matrix, kind=facts.looks)
     measures, (_, entropy, received, thumbs) = measure_and(
-        live, None, Pyramid(facts, live, group), Entropy(), Received(), Pool(THUMB)
+        live,
+        None,
+        Pyramid(facts, live, group, first_head=heads.start),
+        Entropy(),
+        Received(),
+        Pool(THUMB),
     )
     if facts.stored == "scores":
-        arrays.write(group, "lse", arrays.as_numpy(live.matrix.lse[0]), call.array("lse").spec)
+        arrays.created(group, "lse")[heads] = arrays.as_numpy(live.matrix.lse[0])
+    sums: dict[str, NDArray[Any]] = {}
     for name, values in (("entropy", entropy.nats), ("received", received.mean)):
-        both = torch.cat([values, values.mean(dim=0, keepdim=True)]) if facts.heads > 1 else values
-        arrays.write(group, name, arrays.as_numpy(both.float()), call.array(name).spec)
+        arrays.created(group, name)[heads] = arrays.as_numpy(values.float())
+        sums[name] = arrays.as_numpy(values.double().sum(dim=0))
     height, width = thumbs.height, thumbs.width
     codes = covers(live, range(facts.queries), range(facts.keys), height, width)
     small = thumbs.cells.float().masked_fill(codes == Cover.NONE, torch.nan)
-    arrays.write(group, "thumbs", arrays.as_numpy(small))
     told = {
         name: [float(x) if x == x else None for x in values.tolist()]
         for name, values in measures.items()
     }
-    return facts.model_copy(update={"measures": told})
+    return _Summary(told, arrays.as_numpy(small), sums)
 
 
-def _summarize_effects(call: CallArrays, group: zarr.Group) -> list[float]:
+def _finish(
+    call: CallArrays, calls: zarr.Group, name: str, summaries: Sequence[_Summary]
+) -> CallFacts:
+    """Write what needs all heads: means and thumbnails, and at last the facts."""
+    facts, group = call.facts, calls[name]
+    assert isinstance(group, zarr.Group)
+    arrays.created(group, "thumbs")[...] = np.concatenate([one.thumbs for one in summaries])
+    if facts.heads > 1:
+        for line in summaries[0].sums:
+            mean = sum(one.sums[line] for one in summaries) / facts.heads
+            arrays.created(group, line)[facts.heads] = mean
+    if len(summaries) > 1:
+        write_mean_of_heads(call, group)
+    measures = {
+        measure: [value for one in summaries for value in one.measures[measure]]
+        for measure in summaries[0].measures
+    }
+    error = max(one.error for one in summaries)
+    facts = facts.model_copy(update={"measures": measures, "error": error})
+    if facts.effects is not None:
+        effects = facts.effects.model_copy(update=summaries[0].effects)
+        facts = facts.model_copy(update={"effects": effects})
+    group.attrs[ATTRIBUTE] = facts.model_dump(mode="json")
+    return facts
+
+
+def _with_effects(
+    summary: _Summary, call: CallArrays, group: zarr.Group, seen: EffectMatrix
+) -> _Summary:
+    """Write the maps of effects, and add what is known of them to a summary."""
+    totals = _summarize_effects(call, group)
+    cells = call.array(f"{EFFECT}/{call.facts.cells[-1]}").read()
+    largest = float(np.abs(np.nan_to_num(cells)).max())
+    known = {"largest": largest, "error": _error(call.call.effects[0], seen)}
+    return replace(summary, measures={**summary.measures, "effect": totals}, effects=known)
+
+
+def _summarize_effects(call: CallArrays, group: zarr.Group) -> list[float | None]:
     """Compute and write the maps and sums of effects in one pass, and return those of heads."""
     facts = call.facts
     source = call.effects(call.source(), with_totals=False)
@@ -273,7 +454,7 @@ def _summarize_effects(call: CallArrays, group: zarr.Group) -> list[float]:
     maps = Pyramid(facts, live, group, (EFFECT,))
     EffectMatrix.of(View.whole(source)).summarize(maps, progress=False)
     totals = source.totals_of(range(1), range(facts.heads), range(facts.queries))[0]
-    arrays.write(group, "totals", arrays.as_numpy(totals), call.array("totals").spec)
+    arrays.created(group, "totals")[...] = arrays.as_numpy(totals)
     return totals.double().sum(dim=1).tolist()
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, distributed
 from regard.attention.ring.transfers import from_all_ranks
 from regard.calls.call import AttentionCall
 from regard.calls.check import worst
+from regard.calls.head_order import head_order
 from regard.matrix.result import Result
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
@@ -72,14 +73,10 @@ def _whole(
             for first, other in zip(parts[0].results, part.results, strict=True):
                 _check_equal(call, first, other, list(first.tensors))
         return call
-    ranks = sorted(range(len(parts)), key=lambda rank: parts[rank].first_head)
+    total = parts[0].num_all_heads
+    ranks = head_order(call, [part.head_numbers for part in parts], total)
     order = [parts[rank] for rank in ranks]
-    total, found = order[0].num_all_heads, [head for part in order for head in part.head_numbers]
-    if total is None or found != list(range(total)):
-        raise ValueError(
-            f"the ranks must have each head of {call} once, and have {found} of {total}: "
-            "pass group=, the tensor-parallel one"
-        )
+    assert total is not None
     results = zip(*(part.results for part in order), strict=True)
     return replace(
         call,

@@ -1,0 +1,144 @@
+"""A matrix of a sequence that several processes share: each has the rows of its own queries."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, distributed
+
+from regard.attention.ring.run import RingInputs
+from regard.attention.ring.shards import runs_of
+from regard.attention.ring.transfers import from_all_ranks
+from regard.matrix.index import Index, as_tensor, read
+from regard.matrix.reduction import AnyReduction
+from regard.matrix.scores import Scores
+from regard.matrix.source import Source
+from regard.matrix.view import View
+from regard.versions import Versions
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedQueries:
+    """The queries of a sequence, of which this rank has some; see `LazyTensor`.
+
+    Attributes:
+        own: the queries of this rank, [batch, heads, local, key_dim].
+        positions: their positions.
+        length: the number of positions of all ranks.
+        group: the ranks.
+    """
+
+    own: Float[Tensor, "batch heads local key_dim"]
+    positions: Int[Tensor, "local"]
+    length: int
+    group: "distributed.ProcessGroup"
+    _versions: Versions = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_versions", Versions([("query", self.own)]))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        batch, heads, _, key_dim = self.own.shape
+        return batch, heads, self.length, key_dim
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.own.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.own.device
+
+    @cached_property
+    def _places(self) -> Int[Tensor, "length"]:
+        """The place of each position among those of this rank, −1 if it has another rank."""
+        places = torch.full((self.length,), -1, device="cpu")
+        places[self.positions] = torch.arange(len(self.positions), device="cpu")
+        return places
+
+    def read(self, *where: Index) -> Tensor:
+        """Read queries of this rank.
+
+        Raises:
+            IndexError: another rank has one of them.
+        """
+        batch, heads, rows = where
+        places = self._places[as_tensor(rows)]
+        if bool((places < 0).any()):
+            missing = int(as_tensor(rows)[places < 0][0])
+            raise IndexError(
+                f"query {missing} is on another rank: use summarize, or rows of this rank"
+            )
+        return read(self.own, batch, heads, places)
+
+    def modified(self) -> bool:
+        return self._versions.modified() is not None
+
+    def runs(self, queries: Index) -> Iterator[slice]:
+        """Yield runs of those of some queries that this rank has."""
+        here = (self._places[as_tensor(queries)] >= 0).nonzero().flatten()
+        yield from (slice(start, stop) for start, stop in runs_of(here))
+
+
+def sharded_scores(
+    call: RingInputs, sinks: Float[Tensor, "heads"] | None, lse: Tensor | None
+) -> Scores:
+    """Return the source of a matrix of all ranks, which they must all call.
+
+    Raises:
+        ValueError: the ranks have different sinks.
+    """
+    inputs, group = call.inputs, call.ring.group
+    told = from_all_ranks(None if sinks is None else sinks.tolist(), group)
+    if any(one != told[0] for one in told):
+        raise ValueError(f"all ranks must have the same sinks, got {told}")
+    length, own = call.shards.length, inputs.query_positions
+    # Rows of a tile need all their keys.
+    keys = torch.cat(from_all_ranks(inputs.key.detach().cpu(), group), dim=2)
+    order = torch.cat([call.shards.positions(rank) for rank in range(call.ring.size)]).argsort()
+    known = None
+    if lse is not None:
+        known = lse.new_full((*lse.shape[:2], length), torch.nan)
+        known[:, :, own.to(lse.device)] = lse
+    return Scores(
+        ShardedQueries(inputs.query.detach(), own, length, group),
+        keys.index_select(2, order).to(inputs.key.device),
+        inputs.pattern,
+        inputs.bias,
+        inputs.scale,
+        sinks,
+        0,
+        known,
+    )
+
+
+def sharded_queries(source: Source) -> ShardedQueries | None:
+    """Return the queries of a source, if several ranks share them."""
+    query = source.query if isinstance(source, Scores) else None
+    return query if isinstance(query, ShardedQueries) else None
+
+
+def views_here(view: View) -> Iterator[tuple[int, View]]:
+    """Yield the rows of a view that this rank has, in runs of neighbours, and where each begins."""
+    queries = sharded_queries(view.source)
+    if queries is None:
+        yield 0, view
+        return
+    for run in queries.runs(view.queries):
+        yield run.start, replace(view, queries=view.queries[run])
+
+
+def merged_over_ranks(
+    view: View, reductions: Sequence[AnyReduction], states: Sequence[Any]
+) -> Sequence[Any]:
+    """Merge states with those of other ranks, if several share the queries."""
+    queries = sharded_queries(view.source)
+    if queries is None:
+        return states
+    everyone = zip(*from_all_ranks(list(states), queries.group), strict=True)
+    pairs = zip(reductions, everyone, strict=True)
+    return [reduce(reduction.merge, parts) for reduction, parts in pairs]

@@ -1,0 +1,50 @@
+"""Functions that run on each rank of a sequence that several processes share."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+import regard
+from regard.matrix import AttentionMatrix, Result
+from tests.attention.cases import Case
+from tests.matrix.reductions import every_reduction
+
+
+def summaries(matrix: AttentionMatrix) -> list[Result]:
+    """Return summaries of a matrix, and of a part of it with some rows of each rank."""
+    length = matrix.shape[2]
+    wanted = every_reduction(length)
+    found = list(matrix.summarize(*wanted, progress=False))
+    for part in (matrix[:, 1:2, 3 : length - 2 : 2], matrix[0, 0, 5:, : length // 2]):
+        found += part.summarize(*wanted[:8], progress=False)
+    return found
+
+
+def sharded(case: Case, dealt: list[Tensor], sinks: Tensor | None, lse: bool) -> AttentionMatrix:
+    mine = dealt[distributed.get_rank()]
+    query, key = case.query[:, :, mine], case.key[:, :, mine]
+    options = case.options | {"positions": mine, "group": distributed.group.WORLD}
+    known = regard.attend_with_lse(query, key, key, **options)[1] if lse else None
+    return AttentionMatrix(query, key, sinks=sinks, lse=known, **options)
+
+
+def found(case: Case, dealt: list[Tensor], sinks: Tensor | None, lse: bool) -> list[Any]:
+    return summaries(sharded(case, dealt, sinks, lse))
+
+
+def rows(case: Case, dealt: list[Tensor]) -> tuple[Tensor, str]:
+    """Return the first row of this rank, and why another one can't be read."""
+    matrix = sharded(case, dealt, None, False)
+    mine, others = dealt[distributed.get_rank()], dealt[1 - distributed.get_rank()]
+    try:
+        matrix.rows(others[:1])
+    except IndexError as error:
+        return matrix.rows(mine[:1]), str(error)
+    raise AssertionError("a row of another rank was read")
+
+
+def with_other_sinks() -> None:
+    x = torch.randn(1, 2, 4, 3)
+    group = distributed.group.WORLD
+    AttentionMatrix(x, x, sinks=torch.full((2,), float(distributed.get_rank())), group=group)
