@@ -47,6 +47,11 @@ def on_page_content(content: str, **_: Any) -> str:
     return FORMULA.sub(_mathml, content)
 
 
+def on_post_page(output: str, **_: Any) -> str:
+    """Name the theme's search for screen readers."""
+    return output.replace('role="dialog">', 'role="dialog" aria-label="Search">')
+
+
 def on_post_build(config: Any) -> None:
     """Put the live page and the live map beside the pages that show them."""
     shutil.copytree(_live(), Path(config.site_dir) / "live", dirs_exist_ok=True)

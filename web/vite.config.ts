@@ -1,20 +1,27 @@
 import { defineConfig } from "vite";
 
-// One script and one style sheet, which Python writes into the page.
-export default defineConfig({
+const ENTRIES: Readonly<Record<string, string>> = {
+  page: "src/main.ts",
+  map: "src/map/main.ts",
+  atlas: "src/atlas/main.ts",
+  attribution: "src/attribution/main.ts",
+};
+
+// `vite build --mode NAME`: one script and one style sheet. The map loads its engine by itself.
+export default defineConfig(({ mode }) => ({
   build: {
     target: "es2022",
     cssTarget: ["chrome123", "firefox121", "safari17.5"],
     cssMinify: true,
     minify: true,
     sourcemap: false,
-    emptyOutDir: true,
+    emptyOutDir: mode === "page",
     lib: {
-      entry: "src/main.ts",
-      formats: ["iife"],
-      name: "regardPage",
-      fileName: () => "page.js",
-      cssFileName: "page",
+      entry: ENTRIES[mode] ?? "",
+      formats: ["iife" as const],
+      name: `regard_${mode}`,
+      fileName: () => `${mode}.js`,
+      cssFileName: mode,
     },
   },
-});
+}));

@@ -1,12 +1,12 @@
 import { ThemeChoice } from "../colours/theme";
 import { element } from "../dom/element";
+import { listenToKeys } from "../dom/keys";
 import { AddressBar } from "../look/address-bar";
 import { Header } from "../parts/header";
 import { Tooltip } from "../parts/tooltip";
 import type { Atlas } from "./data/contract";
 import { type Spread, spreadsOf } from "./data/spread";
 import { fromAddress, toAddress } from "./look/address";
-import { listenToKeys } from "./look/keyboard";
 import type { State } from "./look/state";
 import { Card } from "./parts/card";
 import { HeadGrid } from "./parts/grid";
@@ -97,14 +97,19 @@ export function startAtlas(root: HTMLElement, atlas: Atlas): void {
     workspace.style.setProperty("--grid-width", `${gridWidth + beside}px`);
   }
 
+  const stepHead = (step: number): void =>
+    change({ head: around(state.head + step, atlas.heads.length) });
+  const stepMeasure = (step: number): void => {
+    const at = spreads.findIndex(({ measure }) => measure.id === state.measure);
+    change({ measure: spreads[around(at + step, spreads.length)]?.measure.id ?? "" });
+  };
   listenToKeys({
-    head: (step) => change({ head: around(state.head + step, atlas.heads.length) }),
-    measure: (step) => {
-      const at = spreads.findIndex(({ measure }) => measure.id === state.measure);
-      change({ measure: spreads[around(at + step, spreads.length)]?.measure.id ?? "" });
-    },
-    letGo: () => change({ label: "" }),
-    help: () => help.toggle(),
+    "[": () => stepHead(-1),
+    "]": () => stepHead(1),
+    m: () => stepMeasure(1),
+    M: () => stepMeasure(-1),
+    Escape: () => change({ label: "" }),
+    "?": () => help.toggle(),
   });
   address.listen((hash) => change({ ...usual, ...fromAddress(hash, atlas) }));
   addEventListener("resize", lay);

@@ -1,13 +1,13 @@
 import { Diverging } from "../colours/diverging";
 import { ThemeChoice } from "../colours/theme";
 import { element } from "../dom/element";
+import { listenToKeys } from "../dom/keys";
 import { AddressBar } from "../look/address-bar";
 import { Header } from "../parts/header";
 import { Tooltip } from "../parts/tooltip";
 import type { Attribution } from "./data/contract";
 import { mostFor, ranked, scoresFor } from "./data/scores";
 import { fromAddress, toAddress } from "./look/address";
-import { listenToKeys } from "./look/keyboard";
 import type { State } from "./look/state";
 import { AnswerPanel } from "./parts/answer-panel";
 import { Card } from "./parts/card";
@@ -82,14 +82,16 @@ export function startAttribution(root: HTMLElement, found: Attribution): void {
     address.write(toAddress(state));
   }
 
+  const stepPassage = (step: number): void => {
+    const order = ranked(scoresFor(found, state.word));
+    const next = order[order.indexOf(state.passage) + step];
+    if (next !== undefined) choose(next, true);
+  };
   listenToKeys({
-    passage: (step) => {
-      const order = ranked(scoresFor(found, state.word));
-      const next = order[order.indexOf(state.passage) + step];
-      if (next !== undefined) choose(next, true);
-    },
-    letGo: () => change({ word: null }),
-    help: () => help.toggle(),
+    "[": () => stepPassage(-1),
+    "]": () => stepPassage(1),
+    Escape: () => change({ word: null }),
+    "?": () => help.toggle(),
   });
   address.listen((hash) => change({ ...usual, ...fromAddress(hash, found) }));
   const lay = (): void => card.lay(Math.max(300, innerHeight - 420));

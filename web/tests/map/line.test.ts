@@ -31,10 +31,11 @@ function sceneOf(loader: Loader, change: Partial<Scene> = {}): Scene {
   };
 }
 
-function outlineOf(view: AxisView, scene: Scene): number[] {
+function drawn(view: AxisView, scene: Scene): { outline: number[]; words: string[] } {
   let outline: readonly number[] = [];
+  const words: string[] = [];
   const pen: Pen = {
-    text: () => {},
+    text: (each) => words.push(each),
     rect: () => {},
     measure: () => 0,
     shape: (points) => {
@@ -42,7 +43,11 @@ function outlineOf(view: AxisView, scene: Scene): number[] {
     },
   };
   drawLine(pen, view, scene);
-  return [...outline];
+  return { outline: [...outline], words };
+}
+
+function outlineOf(view: AxisView, scene: Scene): number[] {
+  return drawn(view, scene).outline;
 }
 
 /** A loader that has all of the lines, the same value everywhere. */
@@ -58,6 +63,15 @@ async function full(value: number): Promise<Loader> {
 }
 
 describe("lines", () => {
+  it("have a name where there is room", async () => {
+    const scene = sceneOf(await full(0.5));
+    expect([TOP, LEFT].flatMap((view) => drawn(view, scene).words)).toEqual([
+      "received",
+      "entropy",
+    ]);
+    expect(drawn({ ...TOP, depth: 12 }, scene).words).toEqual([]);
+  });
+
   it("are asked for by what they are of, as far as they are in sight", async () => {
     const scene = sceneOf(await full(0));
     expect(linesInSight(scene, TOP)).toEqual([

@@ -4,7 +4,8 @@ import { longName, shortName } from "../look/names";
 
 /** A head to go to: "5.11". */
 export function headButton(head: Head, go: () => void, words = ""): HTMLButtonElement {
-  const name = words ? `${longName(head)}, ${words}` : longName(head);
+  // Begins with what is seen, so that it can be called by voice.
+  const name = `${[shortName(head), words].join(" ").trim()}, ${longName(head)}`;
   const made = element(
     "button",
     { type: "button", class: "head-button", "aria-label": name },

@@ -5,6 +5,9 @@ import type { AxisView } from "./draw-axis";
 import type { Pen } from "./pen";
 import type { Scene } from "./scene";
 
+/** A track of this depth has room for its name. */
+const NAMED_FROM = 20;
+
 /** Where the parts of a line are that are in sight. */
 export function linesInSight(scene: Scene, view: AxisView): string[] {
   // The mean of everything has no lines of its own.
@@ -42,6 +45,14 @@ export function drawLine(pen: Pen, view: AxisView, scene: Scene): void {
   }
   add(place(last * tokens), 0);
   pen.shape(outline, scene.colours.tint);
+  if (view.depth >= NAMED_FROM) drawName(pen, view, scene);
+}
+
+/** Say what a line is, at its end. */
+function drawName(pen: Pen, { side, length, depth }: AxisView, { colours }: Scene): void {
+  const setting = { size: 10, colour: colours.ink, align: "right" } as const;
+  if (side === "top") pen.text("received", length - 4, depth / 2, setting);
+  else pen.text("entropy", depth / 2, 4, { ...setting, turn: -90 });
 }
 
 function levelOf({ facts }: Scene, { from, to, length }: AxisView): number {
