@@ -12,7 +12,7 @@ from torch import nn
 import regard
 import regard.hf
 from regard.matrix.weights import Weights
-from zoo import compare, oracle, sizes, types
+from zoo import compare, effects, oracle, sizes, types
 from zoo.hints import HINTS, Hint
 from zoo.inputs import InputMaker, Inputs
 from zoo.result import Result
@@ -185,6 +185,8 @@ class _Examination:
             self._watch(f"eager, {side}", self.eager, inputs, [witness])
         if self.ours is not None:
             self._run_ours(side, inputs)
+        if side == "none":
+            self.result.wrong += effects.faults(self.model, lambda: run(self.model, inputs))
 
     def _witness(self, side: str, model: nn.Module, inputs: Inputs) -> oracle.Witness:
         witness = oracle.Witness()

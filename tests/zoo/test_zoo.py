@@ -3,9 +3,15 @@
 import re
 
 import pytest
+import torch
+from transformers import BertConfig, BertModel
 
+import regard
+from regard.calls import AttentionCall
+from regard.calls.output_gradient import OutputGradient
 from tests.installed import VERSION, asks, needs_config
-from zoo import page, types
+from tests.small import SIZES
+from zoo import effects, page, types
 from zoo.examine import examine
 from zoo.sample import SAMPLE
 
@@ -28,6 +34,21 @@ def test_type(name: str) -> None:
     assert found.verdict in expected
     if found.verdict == "refused":
         assert found.reasons
+
+
+@pytest.mark.parametrize("wrong", ["", "ablate", "norms", "gradient"])
+def test_wrong_effects_are_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    model = BertModel(BertConfig(**SIZES)).eval()
+    ablate = regard.ablate
+    if wrong == "ablate":
+        monkeypatch.setattr(regard, "ablate", lambda model, heads: ablate(model, [(0, 0)]))
+    elif wrong == "norms":
+        monkeypatch.setattr(AttentionCall, "norms", AttentionCall.matrix)
+    elif wrong == "gradient":
+        monkeypatch.setattr(OutputGradient, "add", lambda self, new: setattr(self, "total", -new))
+    found = effects.faults(model, lambda: model(torch.arange(3, 15)[None]))
+    assert bool(found) == bool(wrong), found
 
 
 def test_nothing_on_the_page_is_wrong() -> None:
