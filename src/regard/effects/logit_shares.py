@@ -1,7 +1,7 @@
 """The shares of heads, source tokens and MLPs in a logit: direct logit attribution."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -104,9 +104,10 @@ def logit_shares(
         [tokens for tokens, _, _ in rows], batch_first=True, padding_value=torch.nan
     )
     names = layer_names(call.module for call in blocks.values())
-    axes = dict(zip(("layers", "heads", "keys"), map(range, tokens.shape), strict=True))
+    _, num_heads, num_keys = tokens.shape
+    layers: list[Any] = list(names.values())
     shares = LogitShares(
-        {**axes, "layers": list(names.values())},
+        {"layers": layers, "heads": range(num_heads), "keys": range(num_keys)},
         tokens=tokens,
         heads=tokens.sum(dim=2),
         mlps=torch.stack([mlp for _, mlp, _ in rows]),
@@ -131,7 +132,7 @@ class _Vectors:
 
 
 @contextmanager
-def _captured(model: nn.Module, position: int) -> Iterator[dict[str, _Vectors]]:
+def _captured(model: nn.Module, position: int) -> Generator[dict[str, _Vectors]]:
     """Take down what modules get and return at a position, in float64."""
     found: dict[str, _Vectors] = {}
     hooks: list[Any] = []
