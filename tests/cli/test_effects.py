@@ -87,3 +87,15 @@ def test_what_can_not_be_is_refused(folder: Path, words: list[str], said: str) -
     ran = CliRunner().invoke(app, ["look", TEXT, "-m", str(folder), *words])
     assert ran.exit_code == 1
     assert said in " ".join(ran.output.split())
+
+
+def test_a_recording_has_them(folder: Path, tmp_path: Path) -> None:
+    given = ("-m", folder, "--effect-of", "violin", "--against", "sea")
+    run("record", *given, "--out", tmp_path / "it.regard")
+    recording = regard.open(tmp_path / "it.regard")
+    assert recording.target == "the logit of “violin” minus that of “sea”"
+    model = decoder().float()
+    with regard.watch(model, effects=True) as seen:
+        difference(model).backward()
+    for found, wanted in zip(recording, seen, strict=True):
+        torch.testing.assert_close(found.effects.dense(), wanted.effects.dense())

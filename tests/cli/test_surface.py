@@ -76,6 +76,8 @@ SURFACE = {
         "--tokens",
         "--dtype",
         "--title",
+        "--effect-of",
+        "--against",
         "--target",
         "--overwrite",
         "--device",

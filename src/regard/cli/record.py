@@ -8,8 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.console import one_line_errors, tell
+from regard.cli.next_token import next_token
 from regard.cli.options import (
+    AgainstOption,
     DeviceOption,
+    EffectOfOption,
     ModelOption,
     PickleOption,
     RemoteCodeOption,
@@ -45,6 +48,8 @@ def record(
     ] = None,
     title: Annotated[str | None, typer.Option(help="Title of the recording.")] = None,
     target: TargetOption = None,
+    effect_of: EffectOfOption = None,
+    against: AgainstOption = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing recording.")
     ] = False,
@@ -61,7 +66,10 @@ def record(
         regard record moby-dick.txt -m ./smollm2 --tokens 8192 --out moby-dick.regard
 
         regard map moby-dick.regard
+
+        regard record facts.txt -m ./smollm2 --effect-of " Paris" --against " Rome" -o facts.regard
     """
+    effect = next_token(effect_of, against)
     try:
         from regard.recording import save
     except ImportError as error:
@@ -75,6 +83,7 @@ def record(
         model,
         target=target,
         tokens=tokens,
+        effect=effect,
         device=device,
         allow_pickle=allow_pickle,
         allow_remote_code=allow_remote_code,
@@ -93,6 +102,7 @@ def record(
         tokens=found.tokens,
         model=loaded.name,
         title=title if title is not None else _title(text, given),
+        target=None if effect is None else str(effect),
         dtype=None if dtype is None else dtype.value,
         overwrite=overwrite,
         **texts,

@@ -103,10 +103,11 @@ def logit_shares(
     tokens = torch.nn.utils.rnn.pad_sequence(
         [tokens for tokens, _, _ in rows], batch_first=True, padding_value=torch.nan
     )
-    names: Any = list(layer_names(call.module for call in blocks.values()).values())
-    axes = dict(zip(("layers", "heads", "keys"), map(range, tokens.shape), strict=True))
+    names = layer_names(call.module for call in blocks.values())
+    _, num_heads, num_keys = tokens.shape
+    layers: list[Any] = list(names.values())
     shares = LogitShares(
-        {**axes, "layers": names},
+        {"layers": layers, "heads": range(num_heads), "keys": range(num_keys)},
         tokens=tokens,
         heads=tokens.sum(dim=2),
         mlps=torch.stack([mlp for _, mlp, _ in rows]),

@@ -257,9 +257,10 @@ class Recording(Sequence[AttentionCall]):
         tokens = " and ".join(f"{text.facts.tokens:,}" for text in self.texts)
         heads = sum(call.facts.heads for call in self.stored)
         model = f", {self.about.model}" if self.about.model else ""
+        effects = f", effects on {self.target}" if self.target else ""
         return (
             f"Recording({self.name!r}{model}: {tokens} tokens, {len(self)} calls, {heads} heads, "
-            f"{self.about.dtype}, weights within {self.about.error:.1e})"
+            f"{self.about.dtype}, weights within {self.about.error:.1e}{effects})"
         )
 
 
