@@ -11,7 +11,7 @@ from regard.calls import AttentionCall
 from regard.calls.texts import Layer, TextPart
 from regard.views.explain import worked_example
 from regard.views.page.page import Shown, composed
-from regard.views.page.strongest import heads_of, means_of
+from regard.views.page.strongest import contents_of
 from tests.browsing import until
 from tests.views.page.pages import (
     HOSTILE,
@@ -224,14 +224,13 @@ def test_a_long_page_is_small_and_opens(open_page: Open) -> None:
     call = AttentionCall.of(matrix, "layers.0", index=0)
     text = TextPart(0, "text", [" word"] * length, list(range(length)))
     layer = Layer(call, "", "layer", "0", text, text)
-    found = heads_of(layer, None, count=16, map_size=64)
-    (mean,), average = means_of([layer], None, count=16, progress=False)
+    stack = contents_of([layer], None, count=16, map_size=64, progress=False)
     shown = Shown(
         [layer] * num_layers,
         [range(num_layers)],
-        [found] * num_layers,
-        dict.fromkeys(range(num_layers), mean),
-        [average],
+        [*stack.layers] * num_layers,
+        dict.fromkeys(range(num_layers), stack.means[0]),
+        [stack.average],
         16,
         [{"layer": 0, "head": 0, "token": 5}],
     )

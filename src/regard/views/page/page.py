@@ -13,12 +13,11 @@ from regard.calls.measures import MEASURES
 from regard.calls.texts import Layer, TextPart, layers_of, texts_of
 from regard.errors import check_positive
 from regard.matrix import AttentionMatrix
-from regard.matrix.progress import progressing
 from regard.views.explain.explanation import Explanation
 from regard.views.page.checking import check_edges, check_maps, check_weights
 from regard.views.page.document import Page, document
 from regard.views.page.encoding import MOST_TOKENS, edges, maps, packed
-from regard.views.page.strongest import LayerContent, Strongest, heads_of, means_of
+from regard.views.page.strongest import LayerContent, Strongest, contents_of
 
 _FLOORS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 _MAP_SIZE = 64
@@ -84,19 +83,17 @@ def page(
     if longest > MOST_TOKENS:
         raise ValueError(f"a page shows up to {MOST_TOKENS:,} tokens, got {longest:,}")
     count = min(keep, 255)
-    found = [
-        heads_of(layer, batch, count=count, map_size=_MAP_SIZE)
-        for layer in progressing(layers, "layers", len(layers), progress)
-    ]
     stacks = _stacks(layers)
+    contents: dict[int, LayerContent] = {}
     means: dict[int, Strongest] = {}
     averages: list[Strongest] = []
     for numbers in stacks:
-        of_layers, of_all = means_of(
-            [layers[number] for number in numbers], batch, count=count, progress=progress
-        )
-        means.update(zip(numbers, of_layers, strict=True))
-        averages.append(of_all)
+        some = [layers[number] for number in numbers]
+        stack = contents_of(some, batch, count=count, map_size=_MAP_SIZE, progress=progress)
+        contents.update(zip(numbers, stack.layers, strict=True))
+        means.update(zip(numbers, stack.means, strict=True))
+        averages.append(stack.average)
+    found = [contents[number] for number in range(len(layers))]
     first = [
         {"layer": one.layer, "head": one.head, "token": one.query}
         for one in first_looks(layers, batch)
