@@ -1,26 +1,27 @@
 """What it costs to see all attention of a real model: SmolLM2-135M, 270 heads, float32.
 
-    python -m benchmarks.watch [--json] [--only forward memory long generation heads lens]
+    python -m benchmarks.watch [--json] [--only forward encoder memory long generation heads lens]
 
 `forward` and `memory`: 2,048 tokens, bare, watched, and the way that one has had so far, eager
-attention with `output_attentions=True`, which BertViz needs. `long`: 8,192 tokens of Moby Dick,
-with five summaries of each head computed on the way. `generation`: 32 tokens. `heads`: the heads
-that copy and that look at the previous token. `lens`: TransformerLens on the same weights, in an
-environment of its own.
+attention with `output_attentions=True`, which BertViz needs. `encoder`: MiniLM, 4 × 512 tokens.
+`long`: 8,192 tokens of Moby Dick, with five summaries of each head computed on the way.
+`generation`: 32 tokens. `heads`: the heads that copy and that look at the previous token. `lens`:
+TransformerLens on the same weights, in an environment of its own.
 
 The model's own forward pass is timed without the scores of the next token.
 """
 
+from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, logging
+from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, logging
 
 import regard
 from benchmarks._measure import Figure, in_child, interleaved, run_parts, versions
 from benchmarks._peers import TRANSFORMER_LENS
 from examples.known_heads import induction, previous, strongest
-from materials import moby_dick, smollm2
+from materials import minilm, moby_dick, smollm2
 from regard.matrix import Entropy, Offsets, Pool, Received, TopKeys
 
 LENGTH, LONG = 2_048, 8_192
@@ -34,9 +35,9 @@ def loaded(attention: str = "sdpa") -> Any:
     return model.eval()
 
 
-def text(length: int) -> torch.Tensor:
-    """Return the first tokens of Moby Dick, [1, length]."""
-    tokenizer = AutoTokenizer.from_pretrained(smollm2())
+def text(length: int, folder: Path | None = None) -> torch.Tensor:
+    """Return the first tokens of Moby Dick, [1, length], by the tokenizer in a folder."""
+    tokenizer = AutoTokenizer.from_pretrained(folder or smollm2())
     book = moby_dick().read_text(encoding="utf-8")[: 8 * length]
     return torch.tensor([tokenizer(book)["input_ids"][:length]])
 
@@ -151,8 +152,26 @@ def generation() -> list[Figure]:
     seconds = interleaved(3, bare=bare, watched=watched)
     return [
         Figure("bare generation of 32 tokens", seconds["bare"], "s"),
-        Figure("watched, over bare", seconds["watched"] / seconds["bare"], "×"),
+        Figure("watched, over bare", seconds["watched"] / seconds["bare"], "×", "≤ 1.25"),
     ]
+
+
+@torch.no_grad()
+def encoder() -> list[Figure]:
+    model = AutoModel.from_pretrained(minilm()).eval()
+    tokens = text(4 * 512, minilm()).reshape(4, 512)
+
+    def bare() -> object:
+        return model(tokens)
+
+    def watched() -> object:
+        with regard.watch(model) as seen:
+            model(tokens)
+        return seen
+
+    seconds = interleaved(5, bare=bare, watched=watched)
+    ratio = seconds["watched"] / seconds["bare"]
+    return [Figure("MiniLM, 4 × 512 tokens, watched, over bare", ratio, "×", "≤ 1.05")]
 
 
 def heads() -> list[Figure]:
@@ -193,6 +212,7 @@ if __name__ == "__main__":
         __doc__,
         {
             "forward": forward,
+            "encoder": encoder,
             "memory": memory,
             "long": long,
             "generation": generation,

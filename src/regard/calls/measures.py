@@ -11,7 +11,10 @@ from torch import Tensor
 from regard.calls.call import AttentionCall
 from regard.calls.choose import one_sequence
 from regard.matrix import AttentionMatrix, Distance, Entropy, Offsets
+from regard.matrix.distance import DistanceResult
+from regard.matrix.entropy import EntropyResult
 from regard.matrix.index import as_tensor
+from regard.matrix.offsets import OffsetsResult
 from regard.matrix.progress import progressing
 from regard.matrix.reduction import AnyReduction
 
@@ -59,14 +62,27 @@ def measure(what: AttentionMatrix | AttentionCall, batch: int | None = None) -> 
     return measure_and(what, batch)[0]
 
 
+REDUCTIONS = (Entropy(), Distance(), Offsets(1))
+"""The reductions whose results `measured` reads."""
+
+
 def measure_and(
     what: AttentionMatrix | AttentionCall, batch: int | None, *reductions: AnyReduction
 ) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
     """Return the result of `measure`, and of other reductions from the same pass."""
     matrix = one_sequence(what, batch)
-    entropy, distance, offsets, *others = matrix.summarize(
-        Entropy(), Distance(), Offsets(1), *reductions, progress=False
-    )
+    results = matrix.summarize(*REDUCTIONS, *reductions, progress=False)
+    return measured(what, matrix, *results[: len(REDUCTIONS)]), results[len(REDUCTIONS) :]
+
+
+def measured(
+    what: AttentionMatrix | AttentionCall,
+    matrix: AttentionMatrix,
+    entropy: EntropyResult,
+    distance: DistanceResult,
+    offsets: OffsetsResult,
+) -> dict[str, Tensor]:
+    """Return the result of `measure` from those of `REDUCTIONS` over a matrix."""
     found = {"entropy": entropy.nats.mean(dim=-1)}
     keys = as_tensor(matrix.view.keys)
     if 0 in keys:
@@ -80,8 +96,7 @@ def measure_and(
         if bool(torch.isin(own[own > 0] - 1, keys).all()):
             found["previous"] = offsets.previous
     unknown = torch.full_like(found["entropy"], torch.nan)
-    measured = {name: found.get(name, unknown).float().cpu().reshape(-1) for name in MEASURES}
-    return measured, tuple(others)
+    return {name: found.get(name, unknown).float().cpu().reshape(-1) for name in MEASURES}
 
 
 def measures(

@@ -52,7 +52,7 @@ class SharedKeys:
 
 def _same_bits(one: Tensor, other: Tensor) -> bool:
     # On the CPU, integers are compared several times as fast.
-    kind = {2: torch.int16, 4: torch.int32, 8: torch.int64}[one.element_size()]
+    kind = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[one.element_size()]
     return torch.equal(one.view(kind), other.view(kind))
 
 

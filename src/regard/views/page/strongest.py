@@ -8,11 +8,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.calls.choose import one_sequence
-from regard.calls.measures import measure_and
+from regard.calls.measures import REDUCTIONS, measured
 from regard.calls.texts import Layer
 from regard.matrix import Pool, TopKeys
 from regard.matrix.progress import progressing
-from regard.views.means import mean_rows
+from regard.views.row_pass import RowPass
+
+_ROWS, _PAIRS = 256, 2**22
+"""Rows of a pass at a time: at least so many, and as many as have so many pairs with all keys."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def contents_of(
     map_size: int,
     progress: bool | None,
 ) -> StackContent:
-    """Compute the content of a page.
+    """Compute the content of a page, in one pass over all layers, some rows of each at a time.
 
     Args:
         layers: layers with the same queries and keys.
@@ -75,51 +78,36 @@ def contents_of(
         map_size: cells along a side of a map.
         progress: whether to show a progress bar.
     """
-    found = [
-        heads_of(layer, batch, count=count, map_size=map_size)
-        for layer in progressing(layers, "layers", len(layers), progress)
-    ]
-    return StackContent(found, *means_of(layers, batch, count=count, progress=progress))
+    reductions = (*REDUCTIONS, TopKeys(count), Pool(map_size))
+    passes = [RowPass(one_sequence(layer.call, batch), reductions) for layer in layers]
+    num_queries, num_keys = passes[0].matrix.shape[-2:]
+    parts: list[list[Strongest]] = [[] for _ in passes]
+    of_all: list[Strongest] = []
+    height = max(_ROWS, _PAIRS // max(1, num_keys))
+    starts = range(0, num_queries, height)
+    blocks = [range(start, min(start + height, num_queries)) for start in starts]
+    for rows in progressing(blocks, "rows of all layers", num_queries, progress, len):
+        total = torch.zeros(len(rows), num_keys)
+        for one, part in zip(passes, parts, strict=True):
+            mean = one.update(rows).float().cpu()
+            part.append(_strongest(mean, count))
+            total += mean
+        of_all.append(_strongest(total / len(layers), count))
+    found = [_content(layer, one) for layer, one in zip(layers, passes, strict=True)]
+    return StackContent(found, [joined(part) for part in parts], joined(of_all))
 
 
-def heads_of(layer: Layer, batch: int | None, *, count: int, map_size: int) -> LayerContent:
-    """Return the content of a page for a layer."""
-    measures, (top, pooled) = measure_and(layer.call, batch, TopKeys(count), Pool(map_size))
+def _content(layer: Layer, found: RowPass) -> LayerContent:
+    *of_measures, top, pooled = found.finish()
     # Reductions index keys of the source; a page, those of the slice.
-    keys = one_sequence(layer.call, batch).view.columns(top.keys).cpu().int()
+    keys = found.matrix.view.columns(top.keys).cpu().int()
     strongest = Strongest(
         keys.reshape(-1, *keys.shape[-2:]),
         top.weights.cpu().reshape(-1, *top.weights.shape[-2:]).float(),
     )
     maps = pooled.cells.cpu().float()
+    measures = measured(layer.call, found.matrix, *of_measures)
     return LayerContent(strongest, maps.reshape(-1, *maps.shape[-2:]), measures)
-
-
-def means_of(
-    layers: Sequence[Layer], batch: int | None, *, count: int, progress: bool | None
-) -> tuple[list[Strongest], Strongest]:
-    """Return the strongest keys in the mean over the heads of each layer, and over all layers.
-
-    Args:
-        layers: layers with the same queries and keys.
-        batch: which sequence.
-        count: number of keys per query.
-        progress: whether to show a progress bar.
-    """
-    matrices = [one_sequence(layer.call, batch) for layer in layers]
-    num_queries, num_keys = matrices[0].shape[-2:]
-    parts: list[list[Strongest]] = [[] for _ in matrices]
-    of_all: list[Strongest] = []
-    blocks = progressing(
-        mean_rows(matrices), "means over heads", num_queries, progress, lambda one: len(one.rows)
-    )
-    for block in blocks:
-        total = torch.zeros(len(block.rows), num_keys)
-        for mean, part in zip(block.means, parts, strict=True):
-            part.append(_strongest(mean.float(), count))
-            total += mean
-        of_all.append(_strongest(total / len(matrices), count))
-    return [joined(part) for part in parts], joined(of_all)
 
 
 def _strongest(rows: Float[Tensor, "rows keys"], count: int) -> Strongest:
