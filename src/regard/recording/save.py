@@ -144,7 +144,7 @@ def _writers(calls: Sequence[AttentionCall], group: "distributed.ProcessGroup | 
     sharded = [call for call in calls if call.num_all_heads is not None]
     if group is None and not sharded:
         return Writers()
-    if not (distributed.is_available() and distributed.is_initialized()):
+    if sharded and not (distributed.is_available() and distributed.is_initialized()):
         raise ValueError(
             f"{sharded[0]} has heads {sharded[0].heads_as_text}, and a recording has all: "
             "call save on all ranks"

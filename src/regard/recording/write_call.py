@@ -145,6 +145,8 @@ def _joined(call: AttentionCall, parts: list[_Part], rank: int) -> _Shard:
             part.facts.sinks is None,
             part.total,
             part.shared,
+            # What every rank has, rank 0 writes.
+            part.facts.sha256 if part.total is None else "",
         )
         for part in parts
     ]

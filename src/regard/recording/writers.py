@@ -29,8 +29,15 @@ class Writers:
 
     @classmethod
     def of(cls, group: "distributed.ProcessGroup | None") -> "Writers":
-        """Return the writers of a group."""
-        return cls(group, distributed.get_rank(group), distributed.get_world_size(group))
+        """Return the writers of a group.
+
+        Raises:
+            ValueError: this process is not in it.
+        """
+        rank = distributed.get_rank(group)
+        if rank < 0:
+            raise ValueError("group must be one that this rank is in")
+        return cls(group, rank, distributed.get_world_size(group))
 
     def gather(self, mine: Made) -> list[Made]:
         """Return what each rank has."""
