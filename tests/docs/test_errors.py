@@ -173,7 +173,7 @@ def chunk_lost() -> None:
 def later_format() -> None:
     description = _recorded() / "zarr.json"
     found = json.loads(description.read_text(encoding="utf-8"))
-    found["attributes"]["regard"]["version"] = 2
+    found["attributes"]["regard"]["version"] = 3
     description.write_text(json.dumps(found), encoding="utf-8")
     regard.open("book.regard")
 

@@ -118,7 +118,9 @@ def test_a_changed_sign_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_calls_without_effects_are_refused() -> None:
     call, _, _ = call_of(4, "layers.0.attn")
     alone = AttentionCall.of(call.matrix, "layers.0.attn", index=0)
-    with pytest.raises(ValueError, match=r"has no effects: watch the model with effects=True"):
+    with pytest.raises(
+        ValueError, match=r"has no effects: only watch\(model, effects=True\) finds them"
+    ):
         regard.page(alone, list("abcd"), effect_on=TARGET)
 
 

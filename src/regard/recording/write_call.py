@@ -244,6 +244,12 @@ def _stored(call: AttentionCall, view: View, dtype: torch.dtype | None) -> _Stor
             "bias": None,
             "sinks": None,
         }
+    positions = source.positions(range(source.shape[2]))
+    consecutive = bool((positions.diff() == 1).all())
+    if not consecutive:
+        found.append(("positions", arrays.as_numpy(positions.long())))
+    data["first_position"] = int(positions[0]) if consecutive else None
+    data["pattern"] = pattern_as_data(source.pattern, batch, store)
     data["effects"] = None
     if call.has_effects:
         if call.num_all_heads is not None:
@@ -252,12 +258,6 @@ def _stored(call: AttentionCall, view: View, dtype: torch.dtype | None) -> _Stor
         found += [("value", arrays.as_numpy(value)), ("gradient", arrays.as_numpy(gradient))]
         sizes = {"key_heads": len(value), "value_dim": value.shape[-1]}
         data["effects"] = {**sizes, "dtype": _name(value.dtype), "largest": 0.0, "error": 0.0}
-    positions = source.positions(range(source.shape[2]))
-    consecutive = bool((positions.diff() == 1).all())
-    if not consecutive:
-        found.append(("positions", arrays.as_numpy(positions.long())))
-    data["first_position"] = int(positions[0]) if consecutive else None
-    data["pattern"] = pattern_as_data(source.pattern, batch, store)
     _check_readable(call, found, data)
     return _Stored(found, data)
 
