@@ -16,6 +16,8 @@ def _in_this_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         patch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
+        # Workers that share a NUMA node; vLLM reads it once, before its first engine.
+        patch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         yield
 
 

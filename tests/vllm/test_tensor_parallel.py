@@ -44,16 +44,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
 @pytest.fixture(scope="module")
 def two_workers(model: tuple[Path, Any]) -> Iterator[Any]:
     """Start an engine with two workers, each a process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-        llm = engine(
-            model[0],
-            tensor_parallel_size=2,
-            distributed_executor_backend="mp",
-            worker_extension_cls="regard.recording.vllm_worker.RecordingWorker",
-        )
-        yield llm
-        llm.llm_engine.model_executor.shutdown()
+    llm = engine(
+        model[0],
+        tensor_parallel_size=2,
+        distributed_executor_backend="mp",
+        worker_extension_cls="regard.recording.vllm_worker.RecordingWorker",
+    )
+    yield llm
+    llm.llm_engine.model_executor.shutdown()
 
 
 def _call(llm: Any, method: str, **options: Any) -> dict[str, Any]:
