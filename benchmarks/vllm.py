@@ -71,7 +71,7 @@ def throughput() -> list[Figure]:
         return tokens
 
     same = generate(llm) == watch_one() == watch_all()
-    seconds = interleaved(2, bare=lambda: generate(llm), one=watch_one, every=watch_all)
+    seconds = interleaved(5, bare=lambda: generate(llm), one=watch_one, every=watch_all)
     num_tokens = REQUESTS * GENERATED
     return [
         Figure("tokens generated in a second, bare", num_tokens / seconds["bare"], "/s"),

@@ -1,4 +1,4 @@
-"""Argument checks that many places need."""
+"""Argument checks that many places need, and what an error says."""
 
 from collections.abc import Iterable
 
@@ -22,3 +22,8 @@ def check_choice(name: str, chosen: str, choices: Iterable[str]) -> None:
     if chosen not in choices:
         listed = ", ".join(f'"{choice}"' for choice in choices)
         raise ValueError(f'{name} must be one of {listed}, got "{chosen}"')
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error, or its type if it says nothing."""
+    return str(error).split("\n")[0] or type(error).__name__

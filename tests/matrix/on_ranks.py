@@ -1,5 +1,6 @@
 """Functions that run on each rank of a sequence that several processes share."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,6 +32,31 @@ def sharded(case: Case, dealt: list[Tensor], sinks: Tensor | None, lse: bool) ->
 
 def found(case: Case, dealt: list[Tensor], sinks: Tensor | None, lse: bool) -> list[Any]:
     return summaries(sharded(case, dealt, sinks, lse))
+
+
+def recorded(case: Case, dealt: list[Tensor], sinks: Tensor, path: Path) -> None:
+    """Record the second sequence of a matrix."""
+    matrix = sharded(case, dealt, sinks, True)
+    regard.save(matrix, path, tokens=["token"] * matrix.shape[2], batch=1)
+
+
+def not_recorded(path: Path) -> list[str]:
+    """Return why matrices can't be recorded."""
+    everyone = distributed.group.WORLD
+    x, one = torch.randn(1, 2, 4, 3), torch.randn(1, 1, 4, 3)
+    others = distributed.new_group()
+    found: list[str] = []
+    for matrix, group in (
+        (AttentionMatrix(x, x, bias=regard.positions.alibi(2), group=everyone), None),
+        (AttentionMatrix(one, one, group=everyone), None),
+        (AttentionMatrix(x, x, group=everyone)[:, :1], None),
+        (AttentionMatrix(x, x, group=everyone), others),
+    ):
+        try:
+            regard.save(matrix, path, tokens=["token"] * 8, group=group)
+        except ValueError as error:
+            found.append(str(error))
+    return found
 
 
 def rows(case: Case, dealt: list[Tensor]) -> tuple[Tensor, str]:

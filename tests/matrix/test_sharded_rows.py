@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+import zarr
 from torch import Tensor, distributed
 
+import regard
 from regard.matrix import AttentionMatrix, EdgesResult, Result
 from regard.patterns import Pattern, causal, columns, documents, everyone, padding, window
 from regard.positions import alibi
@@ -70,6 +73,51 @@ def test_summaries_equal_those_of_one_process(
             torch.testing.assert_close(
                 tensors(mine), tensors(theirs), rtol=1e-10, atol=1e-10, equal_nan=True
             )
+
+
+def test_one_recording(some: Ranks, tmp_path: Path) -> None:
+    # Two ranks share three key heads out, four ranks six heads, with their key heads repeated.
+    pattern = causal() & (window(before=20) | columns(every=16))
+    case = case_of(queries=LENGTH, heads=3, group=2, pattern=pattern, where=torch.arange(LENGTH))
+    chance = torch.Generator().manual_seed(0)
+    sinks = torch.randn(6, dtype=torch.float64, generator=chance)
+    count = len(some(distributed.get_rank))
+    dealt = list(torch.randperm(LENGTH, generator=chance).tensor_split(count))
+    assert some(on_ranks.recorded, case, dealt, sinks, tmp_path / "some.regard") == [None] * count
+    alone = AttentionMatrix(case.query, case.key, sinks=sinks, **case.options)
+    regard.save(alone, tmp_path / "one.regard", tokens=["token"] * LENGTH, batch=1)
+    (found,) = regard.open(tmp_path / "some.regard")
+    assert (found.heads, found.pattern) == (6, pattern)
+    torch.testing.assert_close(found.matrix.dense(), alone[1:].dense(), rtol=0, atol=1e-12)
+    arrays, others = (
+        zarr.open_group(tmp_path / name / "calls/0000", mode="r")
+        for name in ("some.regard", "one.regard")
+    )
+    theirs = dict(others.members(max_depth=None))
+    assert dict(arrays.members(max_depth=None)).keys() == theirs.keys() > {"query", "thumbs"}
+    for name, array in theirs.items():
+        if isinstance(array, zarr.Array):
+            mine, wanted = torch.from_numpy(arrays[name][...]), torch.from_numpy(array[...])
+            if name == "key":
+                wanted = wanted.repeat_interleave(len(mine) // len(wanted), dim=0)
+            # Maps are rounded to 12 bits.
+            torch.testing.assert_close(mine, wanted, rtol=2**-10, atol=1e-6, equal_nan=True)
+    mine, theirs = (dict(group.attrs)["regard"]["measures"] for group in (arrays, others))
+    assert mine.keys() == theirs.keys()
+    for name, values in theirs.items():
+        assert mine[name] == pytest.approx(values, rel=1e-6, nan_ok=True), name
+
+
+def test_what_is_not_one_recording(tmp_path: Path) -> None:
+    with ranks(2) as two:
+        for problems in two(on_ranks.not_recorded, tmp_path / "none.regard"):
+            assert problems == [
+                "a matrix of several ranks must have no bias for each head",
+                "there must be a head for each of 2 ranks, got 1",
+                "a matrix of several ranks must be whole, not a part",
+                "group must be that of the matrix: those ranks have its rows",
+            ]
+    assert not any(tmp_path.iterdir())
 
 
 def test_rows_of_another_rank_are_refused() -> None:

@@ -86,9 +86,20 @@ def test_backends_that_keep_keys_otherwise(smollm2: Any, monkeypatch: pytest.Mon
         write(layer, key.clamp(max=100), value, cache, slots)
 
     monkeypatch.setattr(layer.impl, "do_kv_cache_update", rounded)
-    _refused(smollm2, "the order in which CPU_ATTN keeps the keys of .* is not understood")
     with pytest.raises(ValueError, match="is not understood"):
         CacheReader(layer, 16)
+    monkeypatch.undo()
+    smollm2.reset_prefix_cache()
+    prompts = [list(range(200, 240)), list(range(300, 340))]
+    generate(smollm2, prompts[:1])
+    # Only the first needs its keys from the cache.
+    monkeypatch.setattr("regard.vllm.cache._written", lambda *_: torch.zeros(1, dtype=torch.int64))
+    seen, outputs = watched(smollm2, prompts)
+    first, second = (seen.requests[output.request_id] for output in outputs)
+    second.verify()
+    message = "the order in which CPU_ATTN keeps the keys of .* is not understood"
+    with pytest.raises(RuntimeError, match=message):
+        first.verify()
 
 
 def test_arguments(smollm2: Any) -> None:

@@ -15,7 +15,7 @@ from regard.matrix.scores import Scores
 from regard.matrix.source import Buffers, KeyColumns
 from regard.patterns.pattern import Everyone
 
-_ROWS = 4
+ROWS = 4
 """Number of rows of each head that are recomputed."""
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -103,7 +103,6 @@ def check_scores(
     index: int,
     *,
     dropout: bool = False,
-    every_row: bool = False,
 ) -> Check:
     """Compare some rows of A @ V with the kernel's output.
 
@@ -113,14 +112,13 @@ def check_scores(
         output: the kernel's output.
         index: the number of the call, which selects the rows.
         dropout: whether there was dropout.
-        every_row: whether to compare all rows.
     """
     if dropout:
         return DROPOUT
     num_queries, num_keys = source.shape[2:]
     if not output.numel() or not num_keys:
         return EMPTY
-    chosen = range(num_queries) if every_row else sampled_rows(num_queries, index)
+    chosen = sampled_rows(num_queries, index)
     gaps = row_gaps(source, value, output[:, :, _as_slice(chosen)], chosen)
     return Check(gaps.max(), tolerance(output.dtype))
 
@@ -195,9 +193,9 @@ def _gaps(
 
 def sampled_rows(num_queries: int, index: int) -> Index:
     """Return the last row and a few others, different ones in each call."""
-    if num_queries <= _ROWS:
+    if num_queries <= ROWS:
         return range(num_queries)
-    others = [(index * _GOLDEN + part / (_ROWS - 1)) % 1 for part in range(_ROWS - 1)]
+    others = [(index * _GOLDEN + part / (ROWS - 1)) % 1 for part in range(ROWS - 1)]
     chosen = {num_queries - 1, *(int(num_queries * other) for other in others)}
     return torch.tensor(sorted(chosen), device="cpu")
 

@@ -8,14 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.calls.check import Check, row_gaps, tolerance
+from regard.calls.check import ROWS, Check, row_gaps, tolerance
 from regard.internals import without_torch_function
 from regard.matrix.scores import Scores
 from regard.patterns import everyone
 from regard.patterns.pattern import Everyone
-
-_ROWS = 4
-"""Calls with more queries are compared at once."""
 
 _BYTES = 1 << 25
 """Size of the values that wait to be compared."""
@@ -45,7 +42,7 @@ class StepChecks:
             output: the kernel's output.
         """
         num_bytes = value.numel() * value.element_size()
-        few = 0 < source.shape[2] <= _ROWS and 0 < num_bytes <= _BYTES // 8
+        few = 0 < source.shape[2] <= ROWS and 0 < num_bytes <= _BYTES // 8
         plain = source.bias is None and source.sinks is None
         if not (few and plain and isinstance(source.pattern, Everyone)):
             return None

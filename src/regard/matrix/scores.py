@@ -304,8 +304,9 @@ class Scores:
         parts = _parts(block, columns)
         bases: list[Tensor] = []
         totals: list[Tensor] = []
-        # A sink or a given log-sum-exp may be far above all scores.
-        small = self.sinks is None or float(self.sinks.max()) <= _SMALL
+        # Without a bound of scores, as off the CPU, nothing is small. A sink or a given log-sum-exp
+        # may be far above all scores.
+        small = self._has_reach and (self.sinks is None or float(self.sinks.max()) <= _SMALL)
         small = small and bool(self.lse_of(rows.batch, rows.heads, rows.queries).isnan().all())
         for some, part in zip(columns, parts, strict=True):
             scores, reach = self._scores_and_reach(rows, some, buffers)
@@ -387,10 +388,9 @@ class Scores:
         buffers: Buffers,
     ) -> Float[Tensor, "batch heads rows 1"] | None:
         """Return |q| · max |k| for each row, which no |q·k| exceeds; None where it takes long."""
-        # Only the CPU is slow where the exponential underflows.
         sizes = rows.query.shape[:3]
         few = sizes[2] < _MANY_ROWS or sizes.numel() * len(keys) < _MANY_PAIRS
-        if self.biased or self.device.type != "cpu" or few or not isinstance(keys, range):
+        if not self._has_reach or few or not isinstance(keys, range):
             return None
         name = (rows.batch, rows.key_heads, keys)
         longest = buffers.longest_keys.get(name)
@@ -399,6 +399,11 @@ class Scores:
             buffers.longest_keys[name] = longest
         far = rows.norms * longest
         return far.view(len(rows.batch), len(rows.heads), -1, 1)
+
+    @property
+    def _has_reach(self) -> bool:
+        """Whether to bound scores by |q| · |k|: only the CPU is slow where they underflow."""
+        return not self.biased and self.device.type == "cpu"
 
     def _biased(self, scores: Tensor, rows: QueryRows, keys: Index) -> Tensor:
         assert self.bias is not None

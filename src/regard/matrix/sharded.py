@@ -1,8 +1,9 @@
 """A matrix of a sequence that several processes share: each has the rows of its own queries."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -122,14 +123,71 @@ def sharded_queries(source: Source) -> ShardedQueries | None:
     return query if isinstance(query, ShardedQueries) else None
 
 
-def views_here(view: View) -> Iterator[tuple[int, View]]:
-    """Yield the rows of a view that this rank has, in runs of neighbours, and where each begins."""
+def with_own_heads(view: View) -> tuple[View, int]:
+    """Return a view of all queries of some heads, instead of some queries of all heads.
+
+    The heads are shared out among the ranks, which must all call it. A rank gets as many queries
+    as it had.
+
+    Args:
+        view: a whole matrix whose queries several ranks share.
+
+    Returns:
+        The view of the heads of this rank, and the number of the first of them.
+
+    Raises:
+        ValueError: the view is a part, there is a bias for each head, or there are fewer heads than
+            ranks.
+    """
+    source, queries = view.source, sharded_queries(view.source)
+    assert isinstance(source, Scores)
+    assert queries is not None
+    rank, ranks = distributed.get_rank(queries.group), distributed.get_world_size(queries.group)
+    heads, key_heads = source.shape[1], source.key.shape[1]
+    if view.sizes != source.shape:
+        raise ValueError("a matrix of several ranks must be whole, not a part")
+    if source.bias is not None and source.bias.num_heads:
+        raise ValueError("a matrix of several ranks must have no bias for each head")
+    if heads < ranks:
+        raise ValueError(f"there must be a head for each of {ranks} ranks, got {heads}")
+    # Queries of a group stay beside their key head, if there are enough of those.
+    units = key_heads if key_heads >= ranks else heads
+    cuts = [units * cut // ranks * (heads // units) for cut in range(ranks + 1)]
+    everyone = _exchanged([queries.own[:, a:b] for a, b in pairwise(cuts)], queries.group)
+    order = torch.cat(from_all_ranks(queries.positions, queries.group)).argsort()
+    own = range(cuts[rank], cuts[rank + 1])
+    of_own = [head * key_heads // heads for head in own]
+    if units == key_heads:
+        of_own = sorted(set(of_own))
+    scores = Scores(
+        torch.cat(everyone, dim=2).index_select(2, order.to(queries.device)),
+        read(source.key, range(len(view.batch)), torch.tensor(of_own), view.keys),
+        source.pattern,
+        source.bias,
+        source.scale,
+        None if source.sinks is None else source.sinks[own.start : own.stop],
+        0,
+    )
+    return View.whole(scores), own.start
+
+
+def _exchanged(parts: Sequence[Tensor], group: "distributed.ProcessGroup") -> list[Tensor]:
+    """Send a part to each rank, and return what each has sent to this one."""
+    mine: list[Any] = [None] * len(parts)
+    for rank, part in enumerate(parts):
+        received = mine if rank == distributed.get_rank(group) else None
+        # A slice would be sent with all of its storage.
+        distributed.gather_object(part.cpu().clone(), received, group=group, group_dst=rank)
+    return [part.to(parts[0].device) for part in mine]
+
+
+def rows_here(view: View) -> Iterator[slice]:
+    """Yield the rows of a view that this process has, in runs of neighbours."""
     queries = sharded_queries(view.source)
     if queries is None:
-        yield 0, view
-        return
-    for run in queries.runs(view.queries):
-        yield run.start, replace(view, queries=view.queries[run])
+        yield slice(0, len(view.queries))
+    else:
+        yield from queries.runs(view.queries)
 
 
 def merged_over_ranks(

@@ -1,7 +1,7 @@
 """Several reductions in one pass over a matrix."""
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -9,9 +9,9 @@ import torch
 from regard.matrix.progress import progressing
 from regard.matrix.reduction import AnyReduction, is_reduction
 from regard.matrix.result import Result
-from regard.matrix.sharded import merged_over_ranks, views_here
+from regard.matrix.sharded import merged_over_ranks, rows_here
 from regard.matrix.source import Fact
-from regard.matrix.tiles import BUDGET, Tile, tiles
+from regard.matrix.tiles import BUDGET, Tile, tiles_of_rows
 from regard.matrix.view import View
 
 
@@ -41,8 +41,9 @@ def accumulate(
     with torch.no_grad():
         states = [reduction.start(view) for reduction in reductions]
         facts: set[Fact] = {fact for reduction in reductions for fact in reduction.facts}
-        found = _tiles(view, facts, budget)
+        here = (tiles_of_rows(view, rows, facts, budget) for rows in rows_here(view))
         rows = view.sizes[0] * view.sizes[1] * view.sizes[2]
+        found = chain.from_iterable(here)
         for tile in progressing(found, "rows of attention", rows, progress, _rows):
             for number, reduction in enumerate(reductions):
                 states[number] = reduction.update(states[number], tile)
@@ -60,14 +61,6 @@ def summarize(
     states = accumulate(view, reductions, budget=budget, progress=progress)
     pairs = zip(reductions, merged_over_ranks(view, reductions, states), strict=True)
     return tuple(reduction.finish(state) for reduction, state in pairs)
-
-
-def _tiles(view: View, facts: Collection[Fact], budget: int) -> Iterator[Tile]:
-    """Yield the tiles of the rows that this process has."""
-    for first, part in views_here(view):
-        for tile in tiles(part, facts, budget):
-            rows = slice(tile.queries.start + first, tile.queries.stop + first)
-            yield tile if part is view else replace(tile, view=view, queries=rows)
 
 
 def _check(reduction: object) -> None:

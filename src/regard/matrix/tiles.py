@@ -199,6 +199,15 @@ class Tile:
         return self.block.scaled(found.view(*groups.shape[:3], -1))
 
 
+def tiles_of_rows(
+    view: View, rows: slice, facts: Collection[Fact] = (), budget: int = BUDGET
+) -> Iterator[Tile]:
+    """Yield the tiles of some rows of a view, as tiles of that view; arguments as for `tiles`."""
+    for tile in tiles(replace(view, queries=view.queries[rows]), facts, budget):
+        queries = slice(tile.queries.start + rows.start, tile.queries.stop + rows.start)
+        yield replace(tile, view=view, queries=queries)
+
+
 def tiles(view: View, facts: Collection[Fact] = (), budget: int = BUDGET) -> Iterator[Tile]:
     """Yield the tiles of a view.
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from regard.errors import first_line
 from regard.recording.errors import RecordingError
 
 DESCRIPTION = "zarr.json"
@@ -109,8 +110,7 @@ class Remote:
             return None
         # Each library of fsspec has its own exceptions.
         except Exception as error:
-            said = str(error).split("\n")[0] or type(error).__name__
-            raise RecordingError(f"can't read {name}: {said}") from error
+            raise RecordingError(f"can't read {name}: {first_line(error)}") from error
         if len(data) > most:
             raise RecordingError(f"{name} is damaged: it has {len(data):,} bytes")
         return data

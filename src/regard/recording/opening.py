@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from regard.errors import first_line
 from regard.recording.digest import digest_of, digests_without_sums
 from regard.recording.errors import RecordingError
 from regard.recording.files import (
@@ -94,7 +95,7 @@ def _source(where: str) -> FileSource:
                 f"opening {where} needs fsspec: pip install fsspec ({error})"
             ) from error
         except (OSError, ValueError) as error:
-            raise RecordingError(f"can't open {where}: {_said(error)}") from error
+            raise RecordingError(f"can't open {where}: {first_line(error)}") from error
     path = Path(where.removeprefix("file://")).expanduser()
     if not path.exists() and path.with_name(path.name + PARTIAL).exists():
         raise RecordingError(
@@ -126,7 +127,7 @@ def _description(source: FileSource, where: str) -> dict[str, Any]:
             raise ValueError(f"{DESCRIPTION} is missing")
         found = json.loads(data, object_pairs_hook=_object, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise RecordingError(f"can't open {where}: {_said(error)}") from error
+        raise RecordingError(f"can't open {where}: {first_line(error)}") from error
     if not isinstance(found, dict) or found.get("zarr_format") != 3:
         raise RecordingError(f"{where} is not a recording of Regard: it must be a Zarr 3 group")
     return found
@@ -181,7 +182,7 @@ def _check_digest(
         else:
             known = {digest_of(description, sums)}
     except (ValueError, RecursionError) as error:
-        raise RecordingError(f"it is damaged: {_said(error)}") from error
+        raise RecordingError(f"it is damaged: {first_line(error)}") from error
     if facts.digest not in known:
         raise RecordingError("it is damaged: its digest does not match its content")
 
@@ -239,7 +240,3 @@ def _validated(kind: Any, data: dict[str, Any], where: str) -> Any:
             f"{where} is damaged: {place}: {first['msg']}; record it again"
         ) from error
     return model
-
-
-def _said(error: Exception) -> str:
-    return str(error).split("\n")[0] or type(error).__name__

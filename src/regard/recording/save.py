@@ -23,6 +23,7 @@ from regard.calls.first_look import FirstLook, first_looks
 from regard.calls.texts import Layer, check_whole, layers_of, rows_as_text, texts_of
 from regard.matrix import AttentionMatrix
 from regard.matrix.progress import progressing
+from regard.matrix.sharded import sharded_queries, with_own_heads
 from regard.printable import well_formed
 from regard.recording.arrays import DTYPES
 from regard.recording.digest import digest_of
@@ -73,8 +74,9 @@ def save(
     about as long as `AttentionMatrix.summarize`. Calls are written one by one into `NAME.partial`,
     which is renamed at the end. If interrupted, call it again: finished calls are kept.
 
-    Of a tensor-parallel model, all ranks call it with the same path, on a file system that they
-    share. Each writes its own heads, and rank 0 the rest. If one fails, it raises on all.
+    Of a tensor-parallel model, and of matrices of a sequence that several ranks share, all ranks
+    call it with the same path, on a file system that they share. Each writes its own heads, and
+    rank 0 the rest. If one fails, it raises on all.
 
     Args:
         calls: calls of `regard.watch`, one call, or matrices.
@@ -95,7 +97,8 @@ def save(
             recording has the largest error of the weights.
         overwrite: whether to replace an existing recording, which is removed last.
         progress: whether to show a progress bar; by default as for `AttentionMatrix.summarize`.
-        group: the ranks that write together; all by default, if calls have some of the heads only.
+        group: the ranks that write together; by default those of the matrices, or all if calls have
+            some of the heads only.
 
     Returns:
         The recording, opened.
@@ -108,7 +111,7 @@ def save(
         RuntimeError: another rank has failed.
     """
     path = Path(path)
-    calls = listed(calls)
+    calls, group = _by_heads(listed(calls), group)
     writers = _writers(calls, group)
     with ExitStack() as stack:
         lock = partial(_lock, stack, path, overwrite, writers)
@@ -133,6 +136,29 @@ def save(
         )
         writers.first(lambda: put_in_place(path.with_name(path.name + PARTIAL), path, _RECORDING))
     return open(path)
+
+
+def _by_heads(
+    calls: Sequence[AttentionCall], group: "distributed.ProcessGroup | None"
+) -> tuple[list[AttentionCall], "distributed.ProcessGroup | None"]:
+    """Return calls of which each rank has some heads, if each has some queries, and the ranks.
+
+    Raises:
+        ValueError: other ranks share the queries than those that write.
+    """
+    found: list[AttentionCall] = []
+    for call in calls:
+        queries = None if call.source is None else sharded_queries(call.source)
+        if queries is None:
+            found.append(call)
+            continue
+        group = group or queries.group
+        if queries.group is not group:
+            raise ValueError("group must be that of the matrix: those ranks have its rows")
+        view, first = with_own_heads(call.matrix.view)
+        own = AttentionCall.of(AttentionMatrix.of(view), call.module, call.kind)
+        found.append(own.sharded(first, call.heads))
+    return found, group
 
 
 def _writers(calls: Sequence[AttentionCall], group: "distributed.ProcessGroup | None") -> Writers:

@@ -1,18 +1,17 @@
 """Reductions of a matrix, some rows at a time, and the mean over its heads from the same pass."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.matrix import AttentionMatrix
 from regard.matrix.index import take
+from regard.matrix.lazy_matrix import LazyMatrix
 from regard.matrix.reduction import AnyReduction
 from regard.matrix.source import Fact
-from regard.matrix.tiles import Tile, tiles
+from regard.matrix.tiles import Tile, tiles_of_rows
 
 
 class RowPass:
@@ -23,26 +22,29 @@ class RowPass:
         reductions: the reductions.
     """
 
-    def __init__(self, matrix: AttentionMatrix, reductions: Sequence[AnyReduction]) -> None:
+    def __init__(self, matrix: LazyMatrix, reductions: Sequence[AnyReduction]) -> None:
         self.matrix = matrix
         self._reductions = reductions
         self._states: list[Any] = [reduction.start(matrix.view) for reduction in reductions]
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return self.matrix.view.sizes[1]
 
     @torch.no_grad()
     def update(self, rows: range) -> Float[Tensor, "rows keys"]:
         """Add rows, each once; return their means over the heads."""
         view = self.matrix.view
         facts: set[Fact] = {fact for reduction in self._reductions for fact in reduction.facts}
-        _, heads, _, num_keys = view.sizes
-        total = torch.zeros(len(rows), num_keys, dtype=view.source.dtype, device=view.source.device)
-        some = replace(view, queries=view.queries[rows.start : rows.stop])
-        for tile in tiles(some, facts):
-            place = slice(tile.queries.start + rows.start, tile.queries.stop + rows.start)
-            whole = replace(tile, view=view, queries=place)
+        total = torch.zeros(
+            len(rows), view.sizes[3], dtype=view.source.dtype, device=view.source.device
+        )
+        for tile in tiles_of_rows(view, slice(rows.start, rows.stop), facts):
             for number, reduction in enumerate(self._reductions):
-                self._states[number] = reduction.update(self._states[number], whole)
-            _add(total[tile.queries], tile)
-        return total / heads
+                self._states[number] = reduction.update(self._states[number], tile)
+            _add(total[tile.queries.start - rows.start : tile.queries.stop - rows.start], tile)
+        return total / self.heads
 
     def finish(self) -> tuple[Any, ...]:
         """Return the result of each reduction."""

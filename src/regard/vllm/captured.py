@@ -1,14 +1,15 @@
 """The steps of one request in one layer, joined to one call."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.calls.call import AttentionCall, layer_in
-from regard.calls.check import NOT_COMPARED, Check, check_scores, worst
+from regard.calls.check import EMPTY, NOT_COMPARED, Check, row_gaps, tolerance
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
 from regard.vllm.layer import WatchedLayer
@@ -115,8 +116,8 @@ class Captured:
         parts = [rows[:, :num_heads] for rows in self._rows]
         return torch.cat(parts if self._prefix is None else [self._prefix, *parts])
 
-    def call(self, index: int) -> AttentionCall:
-        """Return one call for all steps."""
+    def joined(self) -> "_Joined":
+        """Return the tensors of all steps."""
         layer, sinks = self.layer, self.layer.sinks
         heads, key_heads = layer.module.num_heads, layer.module.num_kv_heads
         key, value = _by_heads(self._pairs()).split(key_heads, dim=1)
@@ -133,16 +134,21 @@ class Captured:
             self.first_query,
             value=value.clone() if self.keeping.values else None,
         )
-        check = self._check(source, value, output, index) if self.keeping.check else NOT_COMPARED
+        rows = torch.tensor(self._compared) - self.first_query
+        return _Joined(source, value, output, rows)
+
+    def call(self, index: int, source: Scores, check: Check) -> AttentionCall:
+        """Return one call for all steps."""
+        _, heads, queries, keys = source.shape
         return self._call(
             index,
             batch=1,
             heads=heads,
-            key_heads=key_heads,
-            queries=query.shape[2],
-            keys=key.shape[2],
-            dtype=query.dtype,
-            pattern=layer.pattern,
+            key_heads=source.key.shape[1],
+            queries=queries,
+            keys=keys,
+            dtype=source.query.dtype,
+            pattern=self.layer.pattern,
             check=check,
             view=View.whole(source),
         )
@@ -162,23 +168,75 @@ class Captured:
             **more,
         )
 
-    def _check(
-        self,
-        source: Scores,
-        value: Float[Tensor, "1 key_heads keys key_dim"],
-        output: Float[Tensor, "1 heads queries key_dim"],
-        index: int,
-    ) -> Check:
-        """Compare rows of every step with the output of the engine."""
-        _, heads, _, keys = source.shape
-        checks: list[Check] = []
-        for positions in torch.tensor(self._compared).split(max(1, _CHUNK // (heads * keys))):
-            rows = (positions - self.first_query).to(source.device)
-            some = replace(
-                source, query=source.whole_query[:, :, rows], query_positions=positions, value=None
-            )
-            checks.append(check_scores(some, value, output[:, :, rows], index, every_row=True))
-        return worst(checks)
+
+@dataclass(frozen=True)
+class _Joined:
+    """The tensors of a layer for all steps.
+
+    Attributes:
+        source: its scores.
+        value: its values, [1, key_heads, keys, key_dim].
+        output: the output of the engine, [1, heads, queries, key_dim].
+        compared: the rows to compare with the output, [rows].
+    """
+
+    source: Scores
+    value: Tensor
+    output: Tensor
+    compared: Int[Tensor, "rows"]
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What layers that are compared together have in common."""
+        source = self.source
+        sizes = (source.shape, source.key.shape, source.query.dtype)
+        positions = (source.query_positions, *self.compared.tolist())
+        alone = id(self) if source.biased or source.sinks is not None else None
+        return source.full_pattern, source.scale, sizes, positions, alone
+
+
+def joined_calls(layers: Sequence[Captured]) -> list[AttentionCall]:
+    """Return one call of each layer for all steps, compared with the output of the engine."""
+    parts = [one.joined() for one in layers]
+    checks = [NOT_COMPARED] * len(parts)
+    if layers and layers[0].keeping.check:
+        by_kind: dict[tuple[Any, ...], list[int]] = {}
+        for index, part in enumerate(parts):
+            by_kind.setdefault(part.kind, []).append(index)
+        for same in by_kind.values():
+            for index, check in zip(same, _checks([parts[i] for i in same]), strict=True):
+                checks[index] = check
+    together = zip(layers, parts, checks, strict=True)
+    return [
+        one.call(index, part.source, check) for index, (one, part, check) in enumerate(together)
+    ]
+
+
+def _checks(parts: Sequence[_Joined]) -> list[Check]:
+    """Compare rows of every step with the output of the engine, in several layers of a kind."""
+    source, compared = parts[0].source, parts[0].compared
+    _, heads, _, keys = source.shape
+    if not len(compared) or not keys:
+        return [EMPTY] * len(parts)
+    most_rows = max(1, _CHUNK // (heads * keys))
+    at_once = max(1, most_rows // len(compared))
+    gaps: list[Tensor] = []
+    for start in range(0, len(parts), at_once):
+        some = parts[start : start + at_once]
+        # Layers as the sequences of a batch: small operations take as long as larger ones.
+        key = torch.cat([part.source.whole_key for part in some])
+        value = torch.cat([part.value for part in some])
+        found: list[Tensor] = []
+        for rows in compared.split(most_rows):
+            here = rows.to(source.device)
+            query = torch.cat([part.source.whole_query[:, :, here] for part in some])
+            output = torch.cat([part.output[:, :, here] for part in some])
+            positions = source.positions(rows)
+            of_rows = replace(source, query=query, key=key, query_positions=positions, value=None)
+            found.append(row_gaps(of_rows, value, output, range(len(rows))).amax(dim=(1, 2)))
+        gaps.append(torch.stack(found).amax(dim=0))
+    allowed = tolerance(parts[0].output.dtype)
+    return [Check(gap, allowed) for gap in torch.cat(gaps)]
 
 
 def _by_heads(rows: Float[Tensor, "tokens heads key_dim"]) -> Float[Tensor, "1 heads tokens dim"]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from regard.calls.call import AttentionCall
 from regard.calls.check import sampled_rows
+from regard.errors import first_line
 from regard.matrix.index import as_tensor
 from regard.matrix.reduction import AnyReduction
 from regard.vllm.cache import CacheReader
-from regard.vllm.captured import Captured, Keeping
+from regard.vllm.captured import Captured, Keeping, joined_calls
 from regard.vllm.layer import WatchedLayer, has_attention, watched_layer
 
 
@@ -91,11 +92,16 @@ class _Batch:
 
 @dataclass(frozen=True)
 class _Place:
-    """A watched layer, the reader of its cache, and its number."""
+    """A watched layer, the block size of its cache, and its number."""
 
     layer: WatchedLayer
-    reader: CacheReader
+    block_size: int
     index: int
+
+    @cached_property
+    def reader(self) -> CacheReader:
+        """The reader of its cache, which few requests need."""
+        return CacheReader(self.layer.module, self.block_size)
 
 
 @dataclass(frozen=True)
@@ -140,7 +146,7 @@ class EngineWatcher:
             if has_attention(module) and what.module(name, module)
         ]
         self._places = [
-            _Place(layer, CacheReader(layer.module, sizes[layer.module.layer_name]), index)
+            _Place(layer, sizes[layer.module.layer_name], index)
             for index, layer in enumerate(chosen)
         ]
         self._requests: dict[str, _Request | None] = {}
@@ -224,14 +230,11 @@ class EngineWatcher:
         watched = self._batch.watched
         if not watched:
             return
-        try:
+        with _noting_problems(*(rows.request for rows in watched)):
             _check_metadata(metadata, self._batch)
-            for rows in watched:
+        for rows in watched:
+            with _noting_problems(rows.request):
                 self._see_request(place, rows, tensors, cache, metadata)
-        except Exception as error:  # noqa: BLE001
-            # Any error: watching must not break an engine.
-            for rows in watched:
-                rows.request.problem = rows.request.problem or _reason(error)
 
     def _see_request(
         self,
@@ -296,29 +299,33 @@ class EngineWatcher:
         if len({captured.num_tokens for captured in request.layers}) > 1:
             request.problem = request.problem or "a step of the engine failed"
         with torch.inference_mode(False), torch.no_grad():
-            calls = [
-                self._call(captured, index, request.problem)
-                for index, captured in enumerate(request.layers)
-            ]
+            calls = self._calls(request)
         self._what.ended(EndedRequest(identifier, request.name, finished, request.tokens, calls))
 
     def _end_all(self) -> None:
         for identifier in list(self._requests):
             self._end(identifier, finished=False)
 
-    def _call(self, captured: Captured, index: int, problem: str) -> AttentionCall:
+    def _calls(self, request: _Request) -> list[AttentionCall]:
+        """Return the calls of a request, one of each layer."""
         reductions = self._what.reductions
-        if not problem:
-            try:
-                call = captured.call(index)
-                return call if reductions is None else call.summarized(reductions)
-            except Exception as error:  # noqa: BLE001
-                problem = _reason(error)
-        return captured.failed(index, problem)
+        if not request.problem:
+            with _noting_problems(request):
+                calls = joined_calls(request.layers)
+                if reductions is None:
+                    return calls
+                return [call.summarized(reductions) for call in calls]
+        return [one.failed(index, request.problem) for index, one in enumerate(request.layers)]
 
 
-def _reason(error: Exception) -> str:
-    return str(error).split("\n")[0] or type(error).__name__
+@contextmanager
+def _noting_problems(*requests: _Request) -> Generator[None]:
+    """Keep an error as the problem of requests: watching must not break an engine."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        for request in requests:
+            request.problem = request.problem or first_line(error)
 
 
 @contextmanager

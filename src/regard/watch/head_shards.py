@@ -34,16 +34,15 @@ def head_shard(module: nn.Module, heads: int, head_dim: int | None) -> HeadShard
     """
     if not (distributed.is_available() and distributed.is_initialized()):
         return HeadShard(0, heads)
-    sharded = any(_is_sharded(parameter) for parameter in module.parameters())
-    # All heads have equally many rows, so the rows of a shard determine its heads.
     total = getattr(getattr(module, "config", None), "num_attention_heads", None)
     if heads == total:
         return HeadShard(0, heads)
-    if not sharded:
+    if not any(_is_sharded(parameter) for parameter in module.parameters()):
         # Earlier versions of transformers shard without DTensors, and leave a plan on the modules.
         if any(getattr(part, "_hf_tp_plan", None) for part in module.modules()):
             raise ValueError(f"{_SHARDED}: use a transformers that shards with DTensors (5.16)")
         return HeadShard(0, heads)
+    # All heads have equally many rows, so the rows of a shard determine its heads.
     children = dict(module.named_children())
     projection = next((children[name] for name in _QUERY if name in children), None)
     weight = getattr(projection, "weight", None)

@@ -15,6 +15,7 @@ from regard.calls.check import NOT_COMPARED, Check, check_scores, check_weights
 from regard.calls.output_gradient import OutputGradient
 from regard.calls.output_projection import OutputProjection
 from regard.calls.step_checks import StepChecks
+from regard.errors import first_line
 from regard.internals import is_backward, without_torch_function
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
@@ -127,8 +128,7 @@ class Watcher(ModelListener):
                 if caught is not None and caught.weights is not None:
                     call = self._own(site, caught.weights, caught.value, caught.output)
                 else:
-                    reason = str(error).split("\n")[0] or type(error).__name__
-                    call = self._call(site, problem=reason)
+                    call = self._call(site, problem=first_line(error))
             if self._options.effects and caught is not None and not call.problem:
                 dropped = caught.dropout > 0
                 call = self._with_gradient(
@@ -164,7 +164,7 @@ class Watcher(ModelListener):
             except InParts as error:
                 self._spoil(frame, str(error))
             except Exception as error:  # noqa: BLE001
-                self._spoil(frame, str(error).split("\n")[0] or type(error).__name__)
+                self._spoil(frame, first_line(error))
 
     def catch_lost(self, frame: Frame, reason: str) -> None:
         self._spoil(frame, reason)

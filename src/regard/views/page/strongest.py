@@ -11,7 +11,10 @@ from regard.calls.choose import one_sequence
 from regard.calls.measures import REDUCTIONS, measured
 from regard.calls.texts import Layer
 from regard.matrix import Pool, TopKeys
+from regard.matrix.lazy_matrix import LazyMatrix
+from regard.matrix.pool import PoolResult
 from regard.matrix.progress import progressing
+from regard.matrix.top_keys import TopKeysResult
 from regard.views.row_pass import RowPass
 
 _ROWS, _PAIRS = 256, 2**22
@@ -79,7 +82,31 @@ def contents_of(
         progress: whether to show a progress bar.
     """
     reductions = (*REDUCTIONS, TopKeys(count), Pool(map_size))
-    passes = [RowPass(one_sequence(layer.call, batch), reductions) for layer in layers]
+    matrices = [one_sequence(layer.call, batch) for layer in layers]
+    passes = [RowPass(matrix, reductions) for matrix in matrices]
+    means, average = run_passes(passes, count, progress)
+    found: list[LayerContent] = []
+    for layer, matrix, one in zip(layers, matrices, passes, strict=True):
+        *of_measures, top, pooled = one.finish()
+        measures = measured(layer.call, matrix, *of_measures)
+        found.append(layer_content(matrix, top, pooled, measures))
+    return StackContent(found, means, average)
+
+
+def run_passes(
+    passes: Sequence[RowPass], count: int, progress: bool | None, *, added: bool = False
+) -> tuple[list[Strongest], Strongest]:
+    """Run passes over all their rows, some rows of each at a time.
+
+    Args:
+        passes: passes over matrices with the same queries and keys.
+        count: number of keys per query.
+        progress: whether to show a progress bar.
+        added: whether to add heads and matrices up instead of taking means, as of effects.
+
+    Returns:
+        The strongest keys in the mean over the heads of each matrix, and over all matrices.
+    """
     num_queries, num_keys = passes[0].matrix.shape[-2:]
     parts: list[list[Strongest]] = [[] for _ in passes]
     of_all: list[Strongest] = []
@@ -89,33 +116,35 @@ def contents_of(
     for rows in progressing(blocks, "rows of all layers", num_queries, progress, len):
         total = torch.zeros(len(rows), num_keys)
         for one, part in zip(passes, parts, strict=True):
-            mean = one.update(rows).float().cpu()
-            part.append(_strongest(mean, count))
+            mean = one.update(rows).float().cpu() * (one.heads if added else 1)
+            part.append(_strongest(mean, count, signed=added))
             total += mean
-        of_all.append(_strongest(total / len(layers), count))
-    found = [_content(layer, one) for layer, one in zip(layers, passes, strict=True)]
-    return StackContent(found, [joined(part) for part in parts], joined(of_all))
+        of_all.append(_strongest(total / (1 if added else len(passes)), count, signed=added))
+    return [_joined(part) for part in parts], _joined(of_all)
 
 
-def _content(layer: Layer, found: RowPass) -> LayerContent:
-    *of_measures, top, pooled = found.finish()
+def layer_content(
+    matrix: LazyMatrix, top: TopKeysResult, pooled: PoolResult, measures: dict[str, Tensor]
+) -> LayerContent:
+    """Return the content of a page for a layer, from reductions of its matrix."""
     # Reductions index keys of the source; a page, those of the slice.
-    keys = found.matrix.view.columns(top.keys).cpu().int()
+    keys = matrix.view.columns(top.keys).cpu().int()
     strongest = Strongest(
         keys.reshape(-1, *keys.shape[-2:]),
         top.weights.cpu().reshape(-1, *top.weights.shape[-2:]).float(),
     )
     maps = pooled.cells.cpu().float()
-    measures = measured(layer.call, found.matrix, *of_measures)
     return LayerContent(strongest, maps.reshape(-1, *maps.shape[-2:]), measures)
 
 
-def _strongest(rows: Float[Tensor, "rows keys"], count: int) -> Strongest:
-    weights, keys = rows[None].topk(min(count, rows.shape[1]), dim=2)
+def _strongest(rows: Float[Tensor, "rows keys"], count: int, *, signed: bool) -> Strongest:
+    sizes = rows.abs() if signed else rows
+    keys = sizes[None].topk(min(count, rows.shape[1]), dim=2).indices
+    weights = rows[None].gather(2, keys)
     return Strongest(keys.masked_fill(weights == 0.0, -1).int(), weights)
 
 
-def joined(parts: Sequence[Strongest]) -> Strongest:
+def _joined(parts: Sequence[Strongest]) -> Strongest:
     """Concatenate the rows of parts."""
     return Strongest(
         torch.cat([part.keys for part in parts], dim=1),
