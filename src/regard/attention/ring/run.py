@@ -21,7 +21,13 @@ from regard.attention.ring.content import described
 from regard.attention.ring.listed_keys import BiasOfListed
 from regard.attention.ring.route import Leg, Route, route
 from regard.attention.ring.shards import Shards, runs_of
-from regard.attention.ring.transfers import Ring, Transfer, around, from_all_ranks
+from regard.attention.ring.transfers import (
+    KeysAndValues,
+    Ring,
+    Transfer,
+    around,
+    from_all_ranks,
+)
 from regard.patterns import Pattern
 from regard.positions import Bias
 
@@ -199,7 +205,7 @@ class _RingAttention(torch.autograd.Function):
         output = empty(wide, inputs.lse_dtype).zero_()
         lse = empty(wide[..., :1], inputs.lse_dtype).fill_(-torch.inf)
         way = call.route(backward=False)
-        for _, leg, rows in around(call.ring, way, torch.cat([key, value], dim=-1)):
+        for _, leg, rows in around(call.ring, way, key, value):
             if rows is not None:
                 here = _inputs_of(inputs, leg, rows)
                 tensors = (wide, _wide(here.key, width), _wide(here.value, width))
@@ -248,48 +254,56 @@ def _gradients(
     width = whole.grad.shape[-1]
     wide = _wide(query, width)
     of_query = empty(wide, dtype).zero_()
-    of_own = torch.zeros(*key.shape[:3], sum(sizes), dtype=dtype, device=key.device)
+    of_key, of_value = (empty(_wide(x, width), dtype).zero_() for x in (key, value))
     of_bias = [torch.zeros_like(tensor, dtype=dtype) for tensor in learned]
 
-    def of_leg(leg: Leg, rows: Tensor) -> Tensor:
-        """Add to the gradients of query and bias, and return those of keys and values."""
+    def add(leg: Leg, rows: KeysAndValues, *of_rows: Tensor) -> None:
+        """Add to the gradients of query and bias, and to those of some keys and values."""
         here = _inputs_of(inputs, leg, rows)
-        some = (wide, _wide(here.key, width), _wide(here.value, width))
-        sums = [of_query, *(empty(x, dtype).zero_() for x in some[1:])]
-        add_gradients(here, leg.layout, some, whole, sums, (learned, of_bias))
-        parts = [x[..., :size] for x, size in zip(sums[1:], sizes, strict=True)]
-        both = torch.cat(parts, dim=-1)
+        some = (wide, _wide(rows[0], width), _wide(rows[1], width))
+        add_gradients(here, leg.layout, some, whole, [of_query, *of_rows], (learned, of_bias))
+
+    def of_leg(leg: Leg, rows: KeysAndValues) -> Tensor:
+        """Return the gradients of the keys and values of another rank, beside each other."""
+        sums = [empty(_wide(x, width), dtype).zero_() for x in rows]
+        add(leg, rows, *sums)
+        both = torch.cat([x[..., :size] for x, size in zip(sums, sizes, strict=True)], dim=-1)
         if len(leg.wanted) == len(leg.positions):
             return both
         return both.index_select(2, leg.wanted.to(key.device))
 
+    def add_returned(transfer: Transfer, rows: Int[Tensor, "rows"]) -> None:
+        """Add the gradients of some own rows when they have come."""
+        received = transfer.wait()
+        if received is not None:
+            at = rows.to(key.device)
+            of_key[..., : sizes[0]].index_add_(2, at, received[..., : sizes[0]])
+            of_value[..., : sizes[1]].index_add_(2, at, received[..., sizes[0] :])
+
     way, returning = call.route(backward=True), None
-    for step, leg, rows in around(call.ring, way, torch.cat([key, value], dim=-1)):
-        of_rows = of_own[:, :, :0] if rows is None else of_leg(leg, rows)
+    for step, leg, rows in around(call.ring, way, key, value):
+        if rows is not None and rows[0] is key:
+            # All own rows in order: nothing to select or to send.
+            add(leg, rows, of_key, of_value)
+            continue
+        no_rows = query.new_empty(*key.shape[:2], 0, sum(sizes), dtype=dtype)
+        of_rows = no_rows if rows is None else of_leg(leg, rows)
         if returning is not None:
-            _add_rows(of_own, *returning)
+            add_returned(*returning)
         # The gradients of a rank's keys go back to it, and others bring those of ours.
         returning = call.ring.exchange(-step, of_rows, len(way.sent[step])), way.sent[step]
     if returning is not None:
-        _add_rows(of_own, *returning)
-    results = [of_query[..., : sizes[0]], of_own[..., : sizes[0]], of_own[..., sizes[0] :]]
-    return [x.to(query.dtype) for x in results] + [
+        add_returned(*returning)
+    sums = (of_query[..., : sizes[0]], of_key[..., : sizes[0]], of_value[..., : sizes[1]])
+    return [x.to(query.dtype) for x in sums] + [
         total.to(tensor.dtype) for total, tensor in zip(of_bias, learned, strict=True)
     ]
 
 
-def _add_rows(sums: Tensor, transfer: Transfer, rows: Int[Tensor, "rows"]) -> None:
-    """Add the gradients of some rows when they have come."""
-    received = transfer.wait()
-    if received is not None:
-        sums.index_add_(2, rows.to(sums.device), received)
-
-
-def _inputs_of(inputs: AttentionInputs, leg: Leg, rows: Tensor) -> AttentionInputs:
+def _inputs_of(inputs: AttentionInputs, leg: Leg, rows: KeysAndValues) -> AttentionInputs:
     """Return the inputs of a leg, with its keys and values."""
     bias = None if inputs.bias is None else BiasOfListed(inputs.bias, leg.positions)
-    key_dim = inputs.key.shape[-1]
-    return replace(inputs, key=rows[..., :key_dim], value=rows[..., key_dim:], bias=bias)
+    return replace(inputs, key=rows[0], value=rows[1], bias=bias)
 
 
 def _wide(x: Tensor, width: int) -> Tensor:

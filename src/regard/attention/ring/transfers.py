@@ -86,28 +86,40 @@ class Ring:
 
 Rows = Float[Tensor, "batch key_heads rows width"]
 
+KeysAndValues = tuple[Rows, Rows]
 
-def around(ring: Ring, route: Route, own: Rows) -> Iterator[tuple[int, Leg, Rows | None]]:
+
+def around(
+    ring: Ring, route: Route, key: Rows, value: Rows
+) -> Iterator[tuple[int, Leg, KeysAndValues | None]]:
     """Yield each step with its leg, and its keys and values if it needs any.
 
-    Those of the next step are on their way meanwhile.
+    Those of the next step are on their way meanwhile. Its own are not copied if it needs them all.
 
     Args:
         ring: the ranks.
         route: the way of this rank.
-        own: its keys and values, [batch, key_heads, local, key_dim + value_dim].
+        key: its keys, [batch, key_heads, local, key_dim].
+        value: its values, [batch, key_heads, local, value_dim].
     """
-    coming = Transfer((), _selected(own, route.sent[0]), None)
-    for step, leg in enumerate(route.legs):
+    own = (_selected(key, route.sent[0]), _selected(value, route.sent[0]))
+    coming = _posted(ring, route, key, value, 1)
+    yield 0, route.legs[0], _placed(route.legs[0], own)
+    del own
+    for step, leg in enumerate(route.legs[1:], start=1):
         rows = coming.wait()
-        if step + 1 < ring.size:
-            coming = _posted(ring, route, own, step + 1)
-        yield step, leg, None if rows is None or not rows.numel() else _placed(leg, rows)
+        coming = _posted(ring, route, key, value, step + 1)
+        if rows is None:
+            yield step, leg, None
+        else:
+            yield step, leg, _placed(leg, (rows[..., : key.shape[-1]], rows[..., key.shape[-1] :]))
 
 
-def _posted(ring: Ring, route: Route, own: Rows, step: int) -> Transfer:
-    message = _selected(own, route.sent[step])
-    return ring.exchange(step, message, len(route.legs[step].wanted))
+def _posted(ring: Ring, route: Route, key: Rows, value: Rows, step: int) -> Transfer:
+    if step == ring.size:
+        return Transfer((), None, None)
+    both = [_selected(x, route.sent[step]) for x in (key, value)]
+    return ring.exchange(step, torch.cat(both, dim=-1), len(route.legs[step].wanted))
 
 
 def _selected(own: Rows, rows: Int[Tensor, "chosen"]) -> Rows:
@@ -117,10 +129,16 @@ def _selected(own: Rows, rows: Int[Tensor, "chosen"]) -> Rows:
     return own.index_select(2, rows.to(own.device))
 
 
-def _placed(leg: Leg, rows: Rows) -> Rows:
-    """Return the rows of a leg, with zeros for those that stick out."""
+def _placed(leg: Leg, rows: KeysAndValues) -> KeysAndValues | None:
+    """Return the rows of a leg, with zeros for those that stick out; None if there are none."""
+    if not len(leg.wanted):
+        return None
     if len(leg.wanted) == len(leg.positions):
         return rows
-    batch, key_heads, _, width = rows.shape
-    placed = rows.new_zeros(batch, key_heads, len(leg.positions), width)
-    return placed.index_copy_(2, leg.wanted.to(rows.device), rows)
+    key, value = (
+        x.new_zeros(*x.shape[:2], len(leg.positions), x.shape[-1]).index_copy_(
+            2, leg.wanted.to(x.device), x
+        )
+        for x in rows
+    )
+    return key, value
