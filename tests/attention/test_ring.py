@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any, get_type_hints
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import regard
+from regard.attention.ring import route
 from regard.attention.ring.content import described
 from regard.attention.ring.plan import work
 from regard.attention.ring.shards import ordered
@@ -22,6 +24,7 @@ from regard.patterns import (
     causal,
     columns,
     documents,
+    everyone,
     from_mask,
     neighbours,
     padding,
@@ -168,6 +171,41 @@ def test_plan_says_what_is_sent(ring: Ranks) -> None:
         # 2 R − 2 borders between chunks of different ranks, with up to 40 keys in blocks of 32.
         assert plan.bytes_sent == plan.bytes_per_row * (2 * count - 2) * 64
         assert str(plan).startswith(f"blocks: the sequence is shared by {count} ranks. ")
+
+
+@pytest.mark.parametrize("order", ["zigzag", "contiguous"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        everyone(),
+        causal(),
+        causal() & window(before=9),
+        causal() & (window(before=5) | columns(every=16)),
+        documents(torch.arange(96) // 20),
+        padding([96, 50]),
+    ],
+    ids=str,
+)
+def test_legs_have_each_pair_once(
+    pattern: Pattern, order: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route, "_PIECE", 8)
+    shards = ordered(96, 2, order)
+    for rank, source in product(range(2), repeat=2):
+        leg = route.leg(pattern, shards, rank, source, 16)
+        queries = shards.positions(rank)
+        expected = pattern.dense(queries, 96).expand(2, -1, -1).int()
+        expected = expected * shards.among(source).has(torch.arange(96))
+        found = torch.zeros_like(expected)
+        for strip in leg.layout.strips:
+            for batch in range(2) if strip.batch is None else [strip.batch]:
+                mask = strip.allowed(queries, batch, torch.device("cpu"))
+                for number in range(strip.num_rectangles):
+                    rows, keys = strip.queries.index()[number], strip.keys.index()[number]
+                    allowed = torch.ones(1, 1, 1) if mask is None else mask
+                    one = allowed[number % len(allowed)].int()
+                    found[batch, rows[:, None], leg.positions[keys]] += one
+        assert torch.equal(found, expected)
 
 
 def test_zigzag_balances_causal_work() -> None:

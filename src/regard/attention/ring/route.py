@@ -1,13 +1,16 @@
 """What a rank computes, receives and sends: the same on all ranks, without asking one another."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
+from operator import not_
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Int8
 from torch import Tensor
 
 from regard.attention.ring.listed_keys import KeysAmong, PatternOfListed
-from regard.attention.ring.shards import Shards
+from regard.attention.ring.shards import Runs, Shards, positions_among
 from regard.patterns import Layout, Pattern, layout
 from regard.patterns.cover import Cover, Span
 from regard.patterns.layout_cache import cached
@@ -16,6 +19,9 @@ from regard.patterns.strips import Strip, StripRows
 
 _MOST_RUNS = 64
 """Of more runs of queries, blocks may have several."""
+
+_PIECE = 1024
+"""Number of neighbours that are looked at together, to find rectangles without a mask."""
 
 
 @dataclass(frozen=True)
@@ -80,28 +86,61 @@ def leg(pattern: Pattern, shards: Shards, rank: int, source: int, block: int) ->
     none = torch.arange(0, device="cpu")
     if not _meet(pattern, shards.among(rank), keys):
         return Leg(Layout((), shards.positions(rank), starts_all=False), none, none)
-    found = _layout(pattern & KeysAmong(keys), shards, rank, block)
+    found = _layout(pattern, shards, rank, source, block)
     positions = _rows(found, shards.length)
     wanted = keys.has(positions).nonzero().flatten()
     listed = _on_listed(found, positions, shards.length, first=rank == source)
     return Leg(listed, positions, wanted)
 
 
-def _layout(pattern: Pattern, shards: Shards, rank: int, block: int) -> Layout:
-    """Lay out the queries of a rank, each run of neighbours for itself.
+def _layout(pattern: Pattern, shards: Shards, rank: int, source: int, block: int) -> Layout:
+    """Lay out the queries of a rank on the keys of another, each run of neighbours for itself.
 
-    A block with queries of two runs would need the keys of all that lies between them.
+    A block with queries of two runs would need the keys of all that lies between them. Keys that
+    all queries of a run may attend to are one rectangle, which is read in place.
     """
     queries, length = shards.positions(rank), shards.length
-    if len(shards.runs[rank]) > _MOST_RUNS:
-        return layout(pattern, queries, length, block=block)
+    keys = shards.among(source)
+    if max(len(shards.runs[rank]), len(keys.spans)) > _MOST_RUNS:
+        return layout(pattern & KeysAmong(keys), queries, length, block=block)
     strips: list[Strip] = []
     batch_size, before = 1, 0
-    for start, stop in shards.runs[rank]:
-        found = layout(pattern, torch.arange(start, stop, device="cpu"), length, block=block)
+    for (start, stop), whole, rest in _parts(pattern, shards.runs[rank], keys):
+        run = torch.arange(start, stop, device="cpu")
+        found = layout(pattern & KeysAmong(rest), run, length, block=block)
         strips += [replace(one, queries=_shifted(one.queries, before)) for one in found.unwritten]
+        rows = StripRows(stop - start, torch.tensor([before], device="cpu"), pitch=0)
+        for first, end in whole.spans:
+            columns = StripRows(end - first, torch.tensor([first], device="cpu"), pitch=0)
+            strips.append(Strip(None, rows, columns, None, None, fresh=False))
         batch_size, before = max(batch_size, found.batch_size), before + stop - start
     return Layout(tuple(strips), queries, False, batch_size)
+
+
+def _parts(
+    pattern: Pattern, queries: Runs, keys: PositionSet
+) -> list[tuple[tuple[int, int], PositionSet, PositionSet]]:
+    """Return runs of queries, the keys that all queries of a run may attend to, and the others."""
+    longest = max(_PIECE, *(-(-(stop - start) // _MOST_RUNS) for start, stop in queries))
+    mine, theirs = (_cut(runs, longest) for runs in (queries, keys.spans))
+    every = (_covers(pattern, mine, theirs) == Cover.ALL).all(dim=0)
+    found: list[tuple[tuple[int, int], PositionSet, PositionSet]] = []
+    for (start, stop), row in zip(mine, every.tolist(), strict=True):
+        whole = positions_among(compress(theirs, row))
+        rest = positions_among(compress(theirs, map(not_, row)))
+        if found and found[-1][0][1] == start and found[-1][1] == whole:
+            start = found.pop()[0][0]
+        found.append(((start, stop), whole, rest))
+    return found
+
+
+def _cut(runs: Runs, longest: int) -> Runs:
+    """Cut runs into pieces."""
+    return tuple(
+        (first, min(first + longest, stop))
+        for start, stop in runs
+        for first in range(start, stop, longest)
+    )
 
 
 def _shifted(rows: StripRows, by: int) -> StripRows:
@@ -113,10 +152,17 @@ def _meet(pattern: Pattern, queries: PositionSet, keys: PositionSet) -> bool:
     """Whether some query may attend to some key, by the cover of their runs."""
     if not queries.spans or not keys.spans:
         return False
-    query, key = (torch.tensor(one.spans, device="cpu") for one in (queries, keys))
+    return bool((_covers(pattern, queries.spans, keys.spans) != Cover.NONE).any())
+
+
+def _covers(
+    pattern: Pattern, queries: Sequence[tuple[int, int]], keys: Sequence[tuple[int, int]]
+) -> Int8[Tensor, "batch query_runs key_runs"]:
+    """Return the cover of each run of queries on each run of keys."""
+    query, key = (torch.tensor(runs, device="cpu") for runs in (queries, keys))
     batch = torch.arange(pattern.batch_size or 1, device="cpu")[:, None, None]
     rows, columns = Span(query[:, :1], query[:, 1:] - 1), Span(key[:, 0], key[:, 1] - 1)
-    return bool((pattern.cover_spans(batch, rows, columns) != Cover.NONE).any())
+    return pattern.cover_spans(batch, rows, columns).expand(len(batch), len(query), len(key))
 
 
 def _rows(found: Layout, num_keys: int) -> Int[Tensor, "keys"]:

@@ -1,5 +1,6 @@
 """Which positions of a sequence each rank has."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,12 +50,17 @@ class Shards:
 
     def among(self, rank: int) -> PositionSet:
         """Return the positions of a rank as a set."""
-        joined: list[tuple[int, int]] = []
-        for start, stop in sorted(self.runs[rank]):
-            if joined and joined[-1][1] == start:
-                start = joined.pop()[0]
-            joined.append((start, stop))
-        return PositionSet(tuple(joined))
+        return positions_among(self.runs[rank])
+
+
+def positions_among(runs: Iterable[tuple[int, int]]) -> PositionSet:
+    """Return the positions of runs as a set."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in sorted(runs):
+        if joined and joined[-1][1] == start:
+            start = joined.pop()[0]
+        joined.append((start, stop))
+    return PositionSet(tuple(joined))
 
 
 def runs_of(positions: Int[Tensor, "local"]) -> Runs:
