@@ -201,7 +201,7 @@ def _kept_figures(what: str, path: Path) -> Generator[Figure]:
     if path.exists():
         ready = "[id^=bertviz] svg text"
         size, note = path.stat().st_size / 1e6, f"nothing after {PATIENCE:.0f} s"
-        there, alone = soonest(path, ready, _from_npm), soonest(path, ready)
+        there, alone = soonest(path, ready, from_npm), soonest(path, ready)
     for name, value, unit in (
         ("size of the page", size, "MB"),
         ("until it is open", there, "s"),
@@ -226,7 +226,7 @@ def _unpacked(package: NpmPackage) -> Path:
     return kept(package.requirement.replace("@", "-"), package.unpack)
 
 
-def _from_npm(route: Route) -> None:
+def from_npm(route: Route) -> None:
     for package in SCRIPTS:
         (file,) = package.members.values()
         if file.removesuffix(".js") in route.request.url:
