@@ -6,7 +6,32 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from materials import axe_core
+
 PATIENCE = 60
+FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+"""Settles when what was changed is painted."""
+
+FINDINGS = """() => axe.run().then(({ violations }) => violations
+  .map(one => [one.impact, one.id, one.nodes.map(node => node.html.slice(0, 120))]))"""
+
+
+def findings(page: Any) -> list[Any]:
+    """Return what axe-core finds on a page: impact, rule and elements."""
+    page.evaluate(FRAMES)
+    page.evaluate(axe_core().read_text(encoding="utf-8"))
+    return page.evaluate(FINDINGS)
+
+
+def findings_on_screens(page: Any) -> list[Any]:
+    """Return the same, light and dark, on a wide screen and on a phone's."""
+    found: list[Any] = []
+    for scheme in ("light", "dark"):
+        for width, height in ((1440, 900), (390, 844)):
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            page.set_viewport_size({"width": width, "height": height})
+            found += [(scheme, width, *one) for one in findings(page)]
+    return found
 
 
 def until(page: Any, holds: str) -> None:

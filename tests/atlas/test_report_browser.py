@@ -19,9 +19,9 @@ from tests.atlas.surveyed import (
     rows,
     tables,
 )
-from tests.browsing import opening, until
+from tests.browsing import findings_on_screens, opening, until
 from tests.views.page.conftest import browser as browser
-from tests.views.page.looks import TEXT_FAULTS
+from tests.views.page.looks import CONTRASTS, TEXT_FAULTS
 
 pytestmark = pytest.mark.slow
 
@@ -288,15 +288,9 @@ class TestLayout:
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_marks_can_be_read(self, open_report: Open, scheme: str) -> None:
         page = open_report(of_size(6, 12), color_scheme=scheme)
-        contrasts = page.locator(".atlas-cell").evaluate_all(
-            """cells => cells.map(cell => {
-              const luminance = colour => colour.match(/\\d+/g).slice(0, 3)
-                .map(part => part / 255)
-                .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
-                .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
-              const { color, backgroundColor } = getComputedStyle(cell);
-              const [low, high] = [color, backgroundColor].map(luminance).sort((a, b) => a - b);
-              return (high + 0.05) / (low + 0.05);
-            })"""
-        )
+        contrasts = page.locator(".atlas-cell").evaluate_all(CONTRASTS)
         assert min(contrasts) >= 4.5
+
+    def test_axe_core_finds_nothing(self, small: str, open_report: Open) -> None:
+        for html in (small, of_size(6, 12)):
+            assert findings_on_screens(open_report(html)) == []

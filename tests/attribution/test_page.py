@@ -8,9 +8,9 @@ import pytest
 
 from regard.attribution import Attribution, HiddenPassages, attribute
 from tests.attribution.models import decoder, tokenizer
-from tests.browsing import opening, until
+from tests.browsing import findings_on_screens, opening, until
 from tests.views.page.conftest import browser as browser
-from tests.views.page.looks import TEXT_FAULTS
+from tests.views.page.looks import CONTRASTS, TEXT_FAULTS
 
 pytestmark = pytest.mark.slow
 
@@ -19,16 +19,6 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 LINES = ["The sea was calm .", "Harriet bought a violin .", "Oliver bought a kite ."]
 PROMPT = "\n".join([*LINES, "what did Harriet buy ?"])
 ANSWER = "Harriet bought a violin"
-
-COLOURS = """cells => cells.map(cell => {
-  const luminance = colour => colour.match(/\\d+/g).slice(0, 3)
-    .map(part => part / 255)
-    .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
-  const { color, backgroundColor } = getComputedStyle(cell);
-  const [low, high] = [color, backgroundColor].map(luminance).sort((a, b) => a - b);
-  return (high + 0.05) / (low + 0.05);
-})"""
 
 
 @pytest.fixture
@@ -219,4 +209,7 @@ class TestUse:
         page = open_page(html, "#word=3", color_scheme=scheme, **screen)
         assert page.evaluate(TEXT_FAULTS) == []
         shaded = page.locator(".passage, .word, .key, .queries .score, .atlas-cell")
-        assert min(shaded.evaluate_all(COLOURS)) >= 4.5
+        assert min(shaded.evaluate_all(CONTRASTS)) >= 4.5
+
+    def test_axe_core_finds_nothing(self, html: str, open_page: Open) -> None:
+        assert findings_on_screens(open_page(html, "#passage=2&head=1.3&word=1")) == []

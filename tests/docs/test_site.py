@@ -18,6 +18,7 @@ import pytest
 
 import regard
 from examples.screenshot import browser
+from tests.browsing import findings_on_screens
 
 pytestmark = pytest.mark.slow
 
@@ -219,6 +220,13 @@ def test_a_page_fits_its_screen(
         "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number)"
     )
     assert (max(luminance) < 60) if scheme == "dark" else (min(luminance) > 200)
+
+
+def test_axe_core_finds_nothing_grave(visit: Callable[..., Any]) -> None:
+    opened = visit("", width=1440, scheme="light")
+    # Material's own navigation has landmarks that are not told apart: that is moderate.
+    found = findings_on_screens(opened)
+    assert [one for one in found if one[2] in ("serious", "critical")] == []
 
 
 @pytest.mark.parametrize("place", ["", "learn/real-model/"], ids=["home", "learn"])

@@ -92,6 +92,19 @@ def _softmax(query: torch.Tensor, key: torch.Tensor, *, causal: bool) -> NDArray
     return weights.masked_fill(later, torch.nan).numpy()
 
 
+def counted_looks(made: Made, call: int, token: int, direction: str) -> NDArray[np.float64]:
+    """Return the weights from a token, or at it, [heads, others]: 0 where a look does not count."""
+    weights = np.nan_to_num(made.weights[call])
+    found = (weights[:, token] if direction == "from" else weights[:, :, token]).copy()
+    others = made.pieces[0 if direction == "from" else -1]
+    found[:, [piece in ("🦜", "\n") for piece in others]] = 0.0
+    if len(made.pieces) == 1:
+        found[:, max(0, token - 2) : token + 3] = 0.0
+    if direction == "from":
+        found[:, 0] = 0.0
+    return found
+
+
 def pooled(weights: NDArray[np.float64], cell: int, pool: str) -> NDArray[np.float64]:
     """Return a map of cells: of the pairs that there are, forbidden ones count as 0.
 

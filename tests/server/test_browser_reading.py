@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import regard
 from regard.server.assets import assets
 from regard.server.publish import publish
-from tests.server.made import HOSTILE, Made, pooled
+from tests.server.made import HOSTILE, Made, counted_looks, pooled
 from tests.server.running import served
 from tests.server.viewing import DEEP, Viewing, files_served, shown
 
@@ -132,6 +133,38 @@ def test_the_mean_of_all_heads_is_read_as_a_head_is(viewing: Viewing, url: str, 
     assert [int(item.get_attribute("data-key")) for item in listed[:10]] == order.tolist()
     sentence = view.page.inner_text(".sentence")
     assert f"in the mean of all heads: {row[order[0]]:.4f}" in sentence
+
+
+@pytest.mark.parametrize(("direction", "on_page"), [("from", "to"), ("at", "from")])
+def test_heads_are_sorted_by_the_chosen_token_as_on_a_page(
+    viewing: Viewing, url: str, book: Made, tmp_path: Path, direction: str, on_page: str
+) -> None:
+    view = viewing.open(url, "#heads=c1-h0")
+    view.page.select_option("#sorted-by", f"looks-{direction}")
+    assert view.page.inner_text(".heads .small-print").startswith("Choose a token")
+    view.page.click(".scroller .token >> nth=15")
+    view.page.wait_for_selector(".ranked-head")
+    about = view.page.inner_text(".heads .small-print")
+    assert about.startswith(f"Strongest looks {direction} {shown(book.pieces[0][15])};")
+    looks = np.stack([counted_looks(book, call, 15, direction) for call in (0, 1)])
+    largest = looks.max(axis=-1)
+    order = [divmod(int(head), 3) for head in np.argsort(-largest.ravel())]
+    words = [shown(book.pieces[0][looks[head].argmax()]) for head in order]
+    names = [f"{layer}.{head}" for layer, head in order]
+    listed = view.page.locator(".ranked-head")
+    expected = zip(names, words, (f"{largest[head]:.4f}" for head in order), strict=True)
+    assert [one.split() for one in listed.all_inner_texts()] == [list(one) for one in expected]
+    listed.nth(2).click()
+    assert view.ask("`${map.look().heads[0].call}.${map.look().heads[0].head}`") == names[2]
+
+    regard.page(book.recording, book.pieces[0]).save(tmp_path / "page.html")
+    state = f"#layer=0&head=0&token=15&direction={on_page}&colour=token"
+    page = viewing.open(tmp_path.as_uri(), f"page.html{state}", wait=False).page
+    page.wait_for_selector(".ranking li")
+    first = [one.rsplit(" ", 1)[0] for one in page.locator(".ranking li").all_inner_texts()]
+    titles = [f"Layer {layer}, head {head}" for layer, head in order]
+    both = [f"{title} {word}" for title, word in zip(titles, words, strict=True)]
+    assert first == both[:5]
 
 
 def test_pictures_are_saved(viewing: Viewing, url: str, tmp_path: Path, book: Made) -> None:
@@ -292,6 +325,10 @@ def test_a_published_folder_needs_no_server(viewing: Viewing, book: Made, tmp_pa
         assert view.ask("map.valueAt(100, 400).tokens") == 2
         assert shown(book.pieces[0][400]) in view.texts()["queries"]
         assert view.page.locator("[role=alert]:visible").count() == 0
+        # It has measures of all heads, but of each token only the keys.
+        options = view.page.locator("#sorted-by option").all_inner_texts()
+        assert "entropy" in options
+        assert "looks from" not in options
 
 
 def test_a_server_that_dies_is_told_of(viewing: Viewing, book: Made) -> None:

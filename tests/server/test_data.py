@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from regard.server.tile_ids import POOLS
-from tests.server.made import HOSTILE, Made, pooled, tile_of
+from tests.server.made import HOSTILE, Made, counted_looks, pooled, tile_of
 from tests.server.running import Running
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -192,6 +192,31 @@ def test_columns(running: Running, book: Made) -> None:
     assert min(found["queries"]) >= 50
     np.testing.assert_allclose(found["weights"], column[found["queries"]], atol=ROUNDING)
     np.testing.assert_allclose(found["weights"], np.sort(column)[::-1][:64], atol=ROUNDING)
+
+
+@pytest.mark.parametrize("direction", ["from", "at"])
+@pytest.mark.parametrize("name", ["book", "pair"])
+def test_the_strongest_look_of_each_head(
+    running: Running, request: pytest.FixtureRequest, name: str, direction: str
+) -> None:
+    made: Made = request.getfixturevalue(name)
+    text = 1 if name == "pair" and direction == "from" else 0
+    # Early tokens look at the first, at neighbours and at what is no word; late ones at words.
+    for token in (*range(40), len(made.pieces[text]) - 1):
+        path = f"/data/{made.digest}/looks/{direction}/{text}/{token}.json"
+        found = running.get(path).json()["calls"]
+        assert [one["call"] for one in found] == list(range(len(made.weights)))
+        for one in found:
+            looks = counted_looks(made, one["call"], token, direction)
+            np.testing.assert_allclose(one["weights"], looks.max(axis=-1), atol=ROUNDING)
+            for row, other in zip(looks, one["tokens"], strict=True):
+                assert other is None if row.max() == 0 else row[other] == row.max()
+
+
+def test_looks_are_those_of_heads_that_have_the_text(running: Running, pair: Made) -> None:
+    for path in ("from/0/7", "at/1/7"):
+        found = running.get(f"/data/{pair.digest}/looks/{path}.json")
+        assert found.json() == {"calls": []}
 
 
 def test_one_weight(running: Running, book: Made) -> None:

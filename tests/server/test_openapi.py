@@ -15,7 +15,8 @@ from tests.server.running import Running
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
-SIZES = {"level": 4, "x": 5, "y": 5, "call": 3, "text": 2, "block": 50, "key": 700, "query": 700}
+SIZES = {"level": 4, "x": 5, "y": 5, "call": 3, "text": 2, "block": 50}
+SIZES |= dict.fromkeys(("key", "query", "token"), 700)
 """So that most numbers name something that is there."""
 
 

@@ -16,6 +16,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from tests.browsing import FRAMES
+
 HOW_TO_INSTALL = (
     "the tests of the map drive a browser: `pip install playwright` and install Chromium "
     "(`apt-get install chromium`, or another package that has it)"
@@ -127,12 +129,11 @@ class View:
 
     def sketched(self) -> None:
         """Wait until all is there but what is held, and can be seen."""
-        frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
         # What is to be asked for, is by then.
-        self.page.evaluate(frames)
+        self.page.evaluate(FRAMES)
         held = {route.request.url for route in self.held}
         self.until(lambda: self.pending <= held, "all is there but what is held")
-        self.page.evaluate(frames)
+        self.page.evaluate(FRAMES)
 
     def marked(self, name: str) -> float | None:
         """Return when something was first there, in milliseconds; None if it is not there yet."""

@@ -64,8 +64,9 @@ def first_look(
         matrix = one_sequence(layer.call, batch)
         matrix = matrix if head is None else matrix[head : head + 1]
         for some in queries.split(_ROWS_AT_ONCE):
+            counted = informative(layer.queries, layer.keys, some)
             rows = matrix.rows(some).float().cpu().nan_to_num(0.0)
-            rows = rows.view(-1, *rows.shape[-2:]).masked_fill(~informative(layer, some), 0.0)
+            rows = rows.view(-1, *rows.shape[-2:]).masked_fill(~counted, 0.0)
             if rows.max() > best.weight:
                 place, row, key = (int(x) for x in torch.unravel_index(rows.argmax(), rows.shape))
                 query, weight = int(some[row]), rows.max().item()
@@ -95,14 +96,22 @@ def reason(found: FirstLook, layers: Sequence[Layer]) -> str:
     return f"{among} it looks hardest at another word"
 
 
-def informative(layer: Layer, queries: Int[Tensor, "some"]) -> Bool[Tensor, "some keys"]:
-    """Return which keys are words other than the first token, the query and its neighbours."""
-    keys = torch.tensor(layer.keys.positions)
-    found = (_are_words(layer.keys.pieces) & (keys != 0)).expand(len(queries), -1)
-    if layer.queries.text != layer.keys.text:
-        return found
-    rows = torch.tensor(layer.queries.positions)[queries]
-    return found & ((keys - rows[:, None]).abs() > _NEAR)
+def informative(
+    queries: TextPart, keys: TextPart, some: Int[Tensor, "some"]
+) -> Bool[Tensor, "some keys"]:
+    """Return which keys of some queries are distant words, and not the first token."""
+    return distant_words(keys, queries, some) & (torch.tensor(keys.positions) != 0)
+
+
+def distant_words(
+    part: TextPart, others: TextPart, some: Int[Tensor, "some"]
+) -> Bool[Tensor, "some tokens"]:
+    """Return which tokens are words, and neither one of some other tokens nor its neighbour."""
+    words = _are_words(part.pieces).expand(len(some), -1)
+    if part.text != others.text:
+        return words
+    places = torch.tensor(others.positions)[some]
+    return words & ((torch.tensor(part.positions) - places[:, None]).abs() > _NEAR)
 
 
 def _asking(part: TextPart) -> Int[Tensor, "some"]:

@@ -49,7 +49,7 @@ def ranked_heads(
             strengths = rows.abs().amax(dim=-1).tolist()
         else:
             rows = one_sequence(layer.call)[:, token].float().cpu()
-            words = informative(layer, torch.tensor([token]))
+            words = informative(layer.queries, layer.keys, torch.tensor([token]))
             strengths = rows.masked_fill(~words, 0.0).amax(dim=-1).tolist()
         strongest = rows.abs().topk(min(top, rows.shape[-1]), dim=-1).indices
         keys, weights = strongest.tolist(), rows.gather(-1, strongest).tolist()

@@ -38,6 +38,13 @@ def whole_rows(call: CallArrays, head: Head, rows: range) -> Float[Tensor, "rows
     return _rectangle(call, heads, rows, range(call.facts.keys))
 
 
+def whole_column(call: CallArrays, head: Head, key: int) -> Float[Tensor, "queries"]:
+    """Return all weights of a key; raises as `whole_rows`."""
+    heads = heads_of(call, head)
+    _check(call, "keys", range(key, key + 1))
+    return _rectangle(call, heads, range(call.facts.queries), range(key, key + 1))[:, 0]
+
+
 def strongest(weights: Float[Tensor, "rows keys"], count: int) -> Strongest:
     """Return the strongest keys of rows of weights."""
     top = weights.topk(min(count, weights.shape[-1]), dim=-1)
@@ -49,9 +56,7 @@ def top_queries(
     call: CallArrays, head: Head, key: int, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], float]:
     """Return the strongest queries of a key; see `Recording.top_queries`."""
-    _check(call, "keys", range(key, key + 1))
-    heads = heads_of(call, head)
-    found = _rectangle(call, heads, range(call.facts.queries), range(key, key + 1))[:, 0]
+    found = whole_column(call, head, key)
     top = found.topk(min(count, call.facts.queries))
     return top.indices.numpy(), top.values.numpy(), float(found.double().sum())
 

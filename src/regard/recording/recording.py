@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.calls.call import AttentionCall
-from regard.recording import all_heads, lookup, tiles
+from regard.recording import all_heads, looks, lookup, tiles
 from regard.recording.arrays import StoredArray
 from regard.recording.layout import EFFECT, HOW
 from regard.recording.schema import Facts, Section
@@ -216,6 +216,28 @@ class Recording(Sequence[AttentionCall]):
         """Return the strongest queries of a key, their weights, and the sum of the column."""
         return lookup.top_queries(self.arrays_of(call), head, key, count)
 
+    def token_looks(
+        self, text: int, token: int, direction: looks.Direction
+    ) -> all_heads.Steps[list[looks.CallLooks]]:
+        """Compute the strongest look of each head from a token, or at it, a call at a time.
+
+        Only looks between words count that are not neighbours, and none at the first token.
+
+        Args:
+            text: the number of the text of the token: only calls whose queries ("from") or keys
+                ("at") are this text are searched.
+            token: the index of the token.
+            direction: "from" for the strongest key of the token, "at" for its strongest query.
+
+        Raises:
+            IndexError: there is no such text or token.
+        """
+        size = self._text(text).facts.tokens
+        if not 0 <= token < size:
+            raise IndexError(f"text {text} has tokens 0 to {size - 1}, got {token}")
+        found = looks.token_looks(self.stored, self.texts, text, token, direction)
+        return (yield from found)
+
     def weight(self, call: int, head: int, query: int, key: int) -> tuple[float, float]:
         """Return a weight, and its score before the softmax."""
         return lookup.weight(self.arrays_of(call), head, query, key)
@@ -244,10 +266,13 @@ class Recording(Sequence[AttentionCall]):
         Returns:
             The first and the last token of each match, and whether there are more.
         """
+        return self._text(number).search(text, start, count)
+
+    def _text(self, number: int) -> RecordedText:
         if not 0 <= number < len(self.texts):
             texts = len(self.texts)
             raise IndexError(f"there are {texts} texts, counted from 0, got number {number}")
-        return self.texts[number].search(text, start, count)
+        return self.texts[number]
 
     def _check_all(self) -> None:
         if not self._every:

@@ -1,4 +1,4 @@
-"""Files that only a server has: computed for one pair, key or rectangle.
+"""Files that only a server has: computed for one pair, token or rectangle.
 
 They are `File`s as in `file_layout`, and not in a published folder.
 """
@@ -11,8 +11,18 @@ from typing import ClassVar
 import numpy as np
 
 from regard.recording import Recording
+from regard.recording.all_heads import Steps, finished
+from regard.recording.looks import Direction
 from regard.server.file_layout import JSON
-from regard.server.models import Column, EdgeList, Matches, Media, Weight
+from regard.server.models import (
+    Column,
+    EdgeList,
+    HeadLooks,
+    Matches,
+    Media,
+    TokenLooks,
+    Weight,
+)
 from regard.server.packing import shortest
 from regard.server.tile_ids import HeadName
 
@@ -44,6 +54,33 @@ class ColumnFile:
             sum=float(total),
             count=num_queries,
         ).to_bytes()
+
+
+@dataclass(frozen=True)
+class TokenLooksFile:
+    """The strongest look of each head from a token, or at it."""
+
+    media_type: ClassVar[Media] = JSON
+    direction: Direction
+    text: int
+    token: int
+
+    @property
+    def path(self) -> str:
+        return f"looks/{self.direction}/{self.text}/{self.token}.json"
+
+    def body(self, recording: Recording) -> bytes:
+        """Return `TokenLooks`."""
+        return finished(self.steps(recording))
+
+    def steps(self, recording: Recording) -> Steps[bytes]:
+        """Compute the same."""
+        found = yield from recording.token_looks(self.text, self.token, self.direction)
+        calls = [
+            HeadLooks(call=one.call, tokens=one.tokens, weights=shortest(one.weights.numpy()))
+            for one in found
+        ]
+        return TokenLooks(calls=calls).to_bytes()
 
 
 @dataclass(frozen=True)

@@ -178,6 +178,22 @@ class Column(_Json):
     count: int = Field(description="Number of queries.")
 
 
+class HeadLooks(_Json):
+    """The strongest look of each head of a call."""
+
+    call: int
+    tokens: list[int | None] = Field(
+        description="The key that is looked at, or the query that looks; null if no look counts."
+    )
+    weights: list[float]
+
+
+class TokenLooks(_Json):
+    """The strongest look of each head from a token, or at it."""
+
+    calls: list[HeadLooks]
+
+
 class Weight(_Json):
     """One pair."""
 

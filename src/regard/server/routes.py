@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
+from regard.recording.looks import Direction
 from regard.server.assets import ASSETS
 from regard.server.file_layout import (
     BINARY,
@@ -16,7 +17,13 @@ from regard.server.file_layout import (
     TileFile,
 )
 from regard.server.info import recordings
-from regard.server.live_files import ColumnFile, EdgesFile, SearchFile, WeightFile
+from regard.server.live_files import (
+    ColumnFile,
+    EdgesFile,
+    SearchFile,
+    TokenLooksFile,
+    WeightFile,
+)
 from regard.server.models import (
     Column,
     EdgeList,
@@ -26,6 +33,7 @@ from regard.server.models import (
     Pieces,
     Recordings,
     RowBlock,
+    TokenLooks,
     Weight,
 )
 from regard.server.service import Service, response, service_of
@@ -68,6 +76,7 @@ Level = Annotated[
     Path(ge=0, le=31, description="The zoom level: 0 is one tile; at maxZoom a cell is one token."),
 ]
 Place = Annotated[int, Path(ge=0, le=MOST_TOKENS)]
+Text = Annotated[int, Path(ge=0, le=1, description="The number of a text.")]
 Call = Annotated[int, Path(ge=0, le=999_999, description="The number of a call.")]
 
 FAULTS: dict[int | str, dict[str, Any]] = {
@@ -138,12 +147,7 @@ async def info_json(request: Request, serving: Serving, digest: Digest) -> Respo
 
 
 @data.get("/text/{text}.json", summary="Read a text", responses=_json(Pieces))
-async def text_json(
-    request: Request,
-    serving: Serving,
-    digest: Digest,
-    text: Annotated[int, Path(ge=0, le=1, description="The number of a text.")],
-) -> Response:
+async def text_json(request: Request, serving: Serving, digest: Digest, text: Text) -> Response:
     """Return the text of each token; joined, they are the text."""
     return await serving.respond(request, digest, TextFile(text))
 
@@ -218,6 +222,26 @@ async def columns_json(
 ) -> Response:
     """Return the strongest queries of a key, up to 64."""
     return await serving.respond(request, digest, ColumnFile(HeadName.parse(head), key))
+
+
+@data.get(
+    "/looks/{direction}/{text}/{token}.json",
+    summary="Get the strongest look of each head",
+    responses=_json(TokenLooks),
+)
+async def looks_json(
+    request: Request,
+    serving: Serving,
+    digest: Digest,
+    direction: Annotated[Direction, Path(description="Looks from the token, or at it.")],
+    text: Text,
+    token: Place,
+) -> Response:
+    """Return the strongest look of each head from a token, or at it.
+
+    Only looks between words count that are not neighbours, and none at the first token.
+    """
+    return await serving.respond(request, digest, TokenLooksFile(direction, text, token))
 
 
 @data.get("/weight/{head}/{query}/{key}.json", summary="Get one weight", responses=_json(Weight))

@@ -1,29 +1,28 @@
 """What a page looks like, asked in the browser."""
 
-CONTRASTS = """() => {
-  const channels = colour => {
-    const canvas = Object.assign(document.createElement('canvas'), { width: 1, height: 1 });
-    const pen = canvas.getContext('2d');
-    pen.fillStyle = colour;
-    pen.fillRect(0, 0, 1, 1);
-    return [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3);
+CONTRASTS = """elements => {
+  const pen = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+  const luminance = layers => {
+    for (const colour of layers) {
+      pen.fillStyle = colour;
+      pen.fillRect(0, 0, 1, 1);
+    }
+    return [...pen.getImageData(0, 0, 1, 1).data.slice(0, 3)]
+      .map(part => part / 255)
+      .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+      .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
   };
-  const luminance = colour => channels(colour)
-    .map(part => part / 255)
-    .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
-  const token = document.querySelector('.words .token');
-  token.classList.add('lit');
-  token.style.setProperty('--weight', '1');
-  const pairs = [[getComputedStyle(token).color, getComputedStyle(token).backgroundColor]];
-  const panel = getComputedStyle(document.querySelector('.panel')).backgroundColor;
-  for (const muted of document.querySelectorAll('.about, .small-print, .legend, .grid-label')) {
-    pairs.push([getComputedStyle(muted).color, panel]);
-  }
-  return pairs.map(pair => pair.map(luminance).sort((a, b) => b - a))
-    .map(([light, dark]) => (light + 0.05) / (dark + 0.05));
+  return elements.map(element => {
+    const behind = ['white'];
+    for (let up = element; up; up = up.parentElement) {
+      behind.splice(1, 0, getComputedStyle(up).backgroundColor);
+    }
+    const pair = [behind, [...behind, getComputedStyle(element).color]];
+    const [light, dark] = pair.map(luminance).sort((a, b) => b - a);
+    return (light + 0.05) / (dark + 0.05);
+  });
 }"""
-"""The contrast of a token on the strongest tint, and of small print."""
+"""The contrast of the text of some elements with what is behind it."""
 
 TEXT_FAULTS = """() => {
   const unseen = '.unseen, .tooltip, .grid-columns, option, dialog';

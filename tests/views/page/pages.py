@@ -7,6 +7,7 @@ import torch
 
 import regard
 from regard.calls import AttentionCall
+from tests.browsing import FRAMES
 
 Open = Callable[..., Any]
 
@@ -60,7 +61,7 @@ def html_of(tokens: list[str], *, layers: int = 4, **options: Any) -> str:
 
 def shown(page: Any) -> str:
     """The sentence about the token in question, when the page has come to rest."""
-    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    page.evaluate(FRAMES)
     return page.locator(".sentence").inner_text()
 
 

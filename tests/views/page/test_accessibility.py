@@ -1,25 +1,14 @@
 """What axe-core finds on pages: nothing."""
 
-from typing import Any
-
 import pytest
 
 import regard
-from materials import axe_core
 from regard.views.explain import worked_example
-from tests.views.page.pages import PHONE, WORDS, Open, calls_of, shown
+from tests.browsing import findings
+from tests.views.page.pages import PHONE, WORDS, Open, calls_of
 from tests.views.test_page_of_effects import TARGET, call_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
-
-FINDINGS = """() => axe.run().then(({ violations }) => violations
-  .map(one => [one.id, one.nodes.map(node => node.html.slice(0, 120))]))"""
-
-
-def findings(page: Any) -> list[Any]:
-    shown(page)
-    page.evaluate(axe_core().read_text(encoding="utf-8"))
-    return page.evaluate(FINDINGS)
 
 
 @pytest.mark.parametrize(

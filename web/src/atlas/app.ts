@@ -56,7 +56,7 @@ export function startAtlas(root: HTMLElement, atlas: Atlas): void {
     measure: (measure) => change({ measure }),
     back: () => panel.element.scrollIntoView({ block: "start" }),
   });
-  const workspace = element("div", { class: "atlas-workspace" }, panel.element, card.element);
+  const workspace = element("main", { class: "atlas-workspace" }, panel.element, card.element);
   root.replaceChildren(header.element, workspace, labelsSection(atlas, goTo));
   const tasks = tasksSection(atlas, goTo);
   if (tasks) root.append(tasks);

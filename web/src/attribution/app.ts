@@ -56,7 +56,13 @@ export function startAttribution(root: HTMLElement, found: Attribution): void {
     back: () => prompt.element.scrollIntoView({ block: "start" }),
   });
   const side = element("div", { class: "used-side" }, answer.element, ranking.element);
-  const workspace = element("div", { class: "used-workspace" }, side, prompt.element, card.element);
+  const workspace = element(
+    "main",
+    { class: "used-workspace" },
+    side,
+    prompt.element,
+    card.element,
+  );
   root.replaceChildren(header.element, workspace, help.element, tooltip.element);
 
   function change(what: Partial<State>): void {

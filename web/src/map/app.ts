@@ -4,7 +4,7 @@ import { axisColours } from "./colours/axis-colours";
 import { mapColormap, rangeIn, scaleIn, thumbColormap } from "./colours/colormaps";
 import { Attempts } from "./data/attempts";
 import { ChosenRow } from "./data/chosen-row";
-import type { HeadRef, RecordingEntry } from "./data/contract";
+import type { CallLooks, HeadRef, RecordingEntry } from "./data/contract";
 import { firstHead, type HeadFacts, knownFacts, nextPool, sameHead } from "./data/heads";
 import { getFrom, Loader } from "./data/loader";
 import type { Match } from "./data/search";
@@ -39,12 +39,18 @@ export class MapApp {
   readonly #searching = new Searching();
   readonly #address = new AddressBar();
   readonly #chosen: ChosenRow;
+  /** The token and direction by whose looks heads are sorted; "" if they are not. */
+  #sortedBy = "";
   readonly #theme: ThemeChoice;
   readonly #attempts: Attempts;
   readonly #shell: Shell;
   readonly #jumps: Jumps;
 
-  constructor(root: HTMLElement, site: Site, recordings: readonly RecordingEntry[]) {
+  constructor(
+    root: HTMLElement,
+    private readonly site: Site,
+    recordings: readonly RecordingEntry[],
+  ) {
     const info = site.info;
     this.#info = info;
     this.#usual = usualLook(info);
@@ -73,6 +79,7 @@ export class MapApp {
       theme: () => this.#theme.next(),
       save: (format) => this.#attempts.start("picture", () => this.#save(format)),
       head: (ref, beside) => this.#chooseHead(ref, beside),
+      sorted: () => this.#readLooks(),
       closeMap: (index) => this.#setHeads(this.#look.heads.filter((_, each) => each !== index)),
       row: (at) => this.#choose(Math.floor(at.query), true),
       token: (token) => {
@@ -268,6 +275,33 @@ export class MapApp {
       if (await this.#chosen.read(head, query)) show();
     });
     show();
+    this.#readLooks();
+  }
+
+  /** Read the looks of the chosen token, or at it, if heads are to be sorted by them. */
+  #readLooks(): void {
+    const { heads } = this.#shell;
+    const { query } = this.#look;
+    const { direction } = heads;
+    const { pieces } = this.#texts;
+    const { queryText } = this.#facts.call;
+    const sortedBy = direction && query !== null ? `${direction}/${queryText}/${query}` : "";
+    if (sortedBy === this.#sortedBy) return;
+    this.#sortedBy = sortedBy;
+    if (!direction || query === null) {
+      this.#attempts.stop("looks");
+      if (direction) heads.showLooks(null);
+      return;
+    }
+    const show = (calls: readonly CallLooks[] | null): void => {
+      heads.showLooks({ piece: pieces.get(queryText)?.[query] ?? "", calls, pieces });
+    };
+    this.#attempts.start("looks", async () => {
+      await this.#texts.load(...this.#info.calls);
+      const found = await this.site.looks(direction, queryText, query);
+      if (sortedBy === this.#sortedBy) show(found);
+    });
+    show(null);
   }
 
   #restore(hash: string): void {

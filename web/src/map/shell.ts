@@ -24,6 +24,8 @@ export interface Actions extends Omit<StageEvents, "tapped" | "close">, SearchEv
   readonly save: (format: "png" | "svg") => void;
   readonly head: (ref: HeadRef, beside: boolean) => void;
   readonly closeMap: (index: number) => void;
+  /** Heads are to be sorted by something else. */
+  readonly sorted: () => void;
   /** A row of the map was chosen. */
   readonly row: (at: Pointed) => void;
   /** A token of the text was chosen. */
@@ -64,6 +66,7 @@ export class Shell {
         this.layout.uncover();
       },
       thumbs: (call) => site.thumbs(call),
+      sorted: actions.sorted,
     });
     this.text = new TextPanel({
       pick: actions.token,

@@ -97,4 +97,14 @@ export interface RowBlock {
   readonly rows: readonly Row[];
 }
 
+/** Looks from a token, or at it. */
+export type Direction = "from" | "at";
+
+/** The strongest look of each head of a call: the token at its other end, null if none counts. */
+export interface CallLooks {
+  readonly call: number;
+  readonly tokens: readonly (number | null)[];
+  readonly weights: readonly number[];
+}
+
 export const TILE = 256;

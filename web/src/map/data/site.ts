@@ -1,8 +1,9 @@
 import { Recent } from "../../look/recent";
-import type { Info, Recordings, RowBlock } from "./contract";
+import type { CallLooks, Direction, Info, Recordings, RowBlock } from "./contract";
 import { ask } from "./errors";
 
 const ROW_BLOCKS = 256;
+const TOKENS = 64;
 
 export async function readRecordings(): Promise<Recordings> {
   return (await (await ask("recordings.json")).json()) as Recordings;
@@ -13,7 +14,8 @@ export class Site {
   readonly #texts = new Map<number, Promise<readonly string[]>>();
   readonly #thumbs = new Map<number, Promise<Float32Array>>();
   readonly #rows = new Recent<string, Promise<RowBlock>>(ROW_BLOCKS);
-  #asked = { path: "", hangUp: new AbortController() };
+  readonly #looks = new Recent<string, Promise<readonly CallLooks[]>>(TOKENS);
+  readonly #asked = new Map<string, { path: string; hangUp: AbortController }>();
 
   private constructor(
     readonly root: string,
@@ -44,12 +46,28 @@ export class Site {
   rows(head: string, query: number): Promise<RowBlock> {
     const block = Math.floor(query / this.info.rowBlock);
     const path = `${this.root}/rows/${head}/${block}.json`;
-    if (path !== this.#asked.path) {
-      this.#asked.hangUp.abort();
-      this.#asked = { path, hangUp: new AbortController() };
-    }
-    const { signal } = this.#asked.hangUp;
+    const signal = this.#instead("rows", path);
     return kept(this.#rows, path, async () => (await (await ask(path, signal)).json()) as RowBlock);
+  }
+
+  /** The strongest look of each head from a token, or at it; an earlier one is given up. */
+  looks(direction: Direction, text: number, token: number): Promise<readonly CallLooks[]> {
+    const path = `${this.root}/looks/${direction}/${text}/${token}.json`;
+    const signal = this.#instead("looks", path);
+    return kept(this.#looks, path, async () => {
+      return ((await (await ask(path, signal)).json()) as { calls: CallLooks[] }).calls;
+    });
+  }
+
+  /** Give up what was asked for before, unless it is the same. */
+  #instead(kind: string, path: string): AbortSignal {
+    let asked = this.#asked.get(kind);
+    if (asked?.path !== path) {
+      asked?.hangUp.abort();
+      asked = { path, hangUp: new AbortController() };
+      this.#asked.set(kind, asked);
+    }
+    return asked.hangUp.signal;
   }
 }
 

@@ -13,9 +13,9 @@ export class Texts {
     return pieces ? { name: this.site.info.texts[number]?.name ?? "text", pieces } : null;
   }
 
-  /** Get the texts of a call: the one that looks and the one that is looked at. */
-  async load({ queryText, keyText }: Call): Promise<void> {
-    for (const number of [queryText, keyText]) {
+  /** Get the texts of calls: those that look and those that are looked at. */
+  async load(...calls: readonly Call[]): Promise<void> {
+    for (const number of new Set(calls.flatMap((call) => [call.queryText, call.keyText]))) {
       this.pieces.set(number, await this.site.text(number));
     }
   }

@@ -1,18 +1,35 @@
 import { element } from "../../dom/element";
-import type { Call, HeadRef, Info, Measure } from "../data/contract";
+import { count } from "../../look/figures";
+import { quoted } from "../../parts/quoted";
+import { showAlone } from "../../tokens/visible";
+import type { Call, CallLooks, Direction, HeadRef, Info } from "../data/contract";
 import { headKey, isThere, nameOfCall, sameHead } from "../data/heads";
+import { byLooks, byMeasure, type RankedHead } from "../data/ranking";
 import type { Colormap } from "../engine/scene";
 import { measureName } from "./figures";
+import { weightName } from "./readout";
 import { paintThumb } from "./thumb";
 
 export interface HeadPanelEvents {
   readonly choose: (ref: HeadRef, beside: boolean) => void;
   readonly thumbs: (call: number) => Promise<Float32Array>;
+  /** Heads are to be sorted by something else. */
+  readonly sorted: () => void;
+}
+
+/** The chosen token, and the strongest looks from it or at it. */
+export interface TokenLooks {
+  readonly piece: string;
+  /** Null while they are on their way. */
+  readonly calls: readonly CallLooks[] | null;
+  /** The pieces of a text, by its number. */
+  readonly pieces: ReadonlyMap<number, readonly string[]>;
 }
 
 const LAYERS = "";
+const DIRECTIONS: Readonly<Record<string, Direction>> = { "looks-from": "from", "looks-at": "at" };
 
-/** All heads: layers down and heads across as small maps, or sorted by a measure. */
+/** All heads: layers down and heads across as small maps, or sorted. */
 export class HeadPanel {
   readonly element: HTMLElement;
   readonly #body = element("div", { class: "heads-body" });
@@ -21,6 +38,7 @@ export class HeadPanel {
   readonly #about = element("p", { class: "small-print" });
   #cells = new Map<string, HTMLElement>();
   #shown: readonly HeadRef[] = [];
+  #looks: TokenLooks | null = null;
   #colormap: Colormap | null = null;
   #watcher: IntersectionObserver | null = null;
 
@@ -34,7 +52,19 @@ export class HeadPanel {
       element("option", { value: LAYERS }, "layers"),
       ...info.measures.map(({ name, title }) => element("option", { value: name }, title)),
     );
-    this.#sort.addEventListener("change", () => this.#build());
+    if (info.live) {
+      const looks = element("optgroup", { label: "chosen token" });
+      looks.append(
+        element("option", { value: "looks-from" }, "looks from"),
+        element("option", { value: "looks-at" }, "looks at"),
+      );
+      this.#sort.append(looks);
+    }
+    this.#sort.addEventListener("change", () => {
+      this.#looks = null;
+      this.#build();
+      events.sorted();
+    });
     this.#add = element(
       "button",
       {
@@ -69,6 +99,17 @@ export class HeadPanel {
     this.#build();
   }
 
+  /** Whether heads are sorted by looks from the chosen token, or at it. */
+  get direction(): Direction | null {
+    return DIRECTIONS[this.#sort.value] ?? null;
+  }
+
+  /** Sort heads by these looks; null if no token is chosen. */
+  showLooks(looks: TokenLooks | null): void {
+    this.#looks = looks;
+    this.#build();
+  }
+
   show(heads: readonly HeadRef[]): void {
     const moved = !this.#shown[0] || !heads[0] || !sameHead(this.#shown[0], heads[0]);
     this.#shown = heads;
@@ -95,13 +136,47 @@ export class HeadPanel {
   #build(): void {
     this.#watcher?.disconnect();
     this.#cells = new Map();
-    const measure = this.info.measures.find(({ name }) => name === this.#sort.value);
-    this.#body.replaceChildren(measure ? this.#list(measure) : this.#grid());
-    this.#about.textContent = measure
-      ? `${measure.title}: ${measure.about}`
-      : "Layers down, heads across.";
+    const [body, ...about] = this.#content();
+    this.#body.replaceChildren(body);
+    this.#about.replaceChildren(...about);
     this.#watch();
     this.show(this.#shown);
+  }
+
+  /** The heads, and words about their order. */
+  #content(): [HTMLElement, ...(Node | string)[]] {
+    const { direction } = this;
+    const measure = this.info.measures.find(({ name }) => name === this.#sort.value);
+    if (measure) {
+      const list = this.#list(byMeasure(this.info, measure), ({ value }) => {
+        const figure = measureName(measure, value);
+        return { figure, words: `${measure.title} ${figure}` };
+      });
+      return [list, `${measure.title}: ${measure.about}`];
+    }
+    if (!direction) return [this.#grid(), "Layers down, heads across."];
+    if (!this.#looks) return [this.#grid(), "Choose a token to see which heads look most."];
+    return this.#looked(this.#looks, direction);
+  }
+
+  #looked(
+    { piece, calls, pieces }: TokenLooks,
+    direction: Direction,
+  ): [HTMLElement, ...(Node | string)[]] {
+    const list = this.#list(
+      byLooks(this.info, calls ?? [], direction),
+      ({ value, text, token }) => {
+        const figure = weightName(value);
+        const other = pieces.get(text)?.[token] ?? "";
+        const place = `${showAlone(other)} (${count(token)})`;
+        const words = direction === "from" ? `looks at ${place}` : `is where ${place} looks`;
+        return { figure, words: `${words}, ${figure}`, other };
+      },
+    );
+    const about = [`Strongest looks ${direction} `, quoted(piece)];
+    if (!calls) return [list, ...about, " …"];
+    if (calls.length === 0) return [list, "No head looks at this text."];
+    return [list, ...about, "; sinks, neighbours and punctuation don't count."];
   }
 
   #grid(): HTMLElement {
@@ -155,37 +230,32 @@ export class HeadPanel {
     return cell;
   }
 
-  #list(measure: Measure): HTMLElement {
-    const heads = this.info.calls.flatMap((call, index) =>
-      (call.measures[measure.name] ?? []).flatMap((value, head) => {
-        const ref: HeadRef = { call: index, head };
-        return value !== null && isThere(this.info, ref) ? [{ call, ref, value }] : [];
-      }),
-    );
-    // Effects may be negative: those of the largest size come first.
-    heads.sort((one, other) => Math.abs(other.value) - Math.abs(one.value));
+  #list<Head extends RankedHead>(
+    heads: readonly Head[],
+    described: (head: Head) => { figure: string; words: string; other?: string },
+  ): HTMLElement {
     const largest = Math.max(1e-12, ...heads.map(({ value }) => Math.abs(value)));
     const list = element("div", { class: "ranked", role: "grid", "aria-label": "Heads, sorted" });
-    for (const { call, ref, value } of heads) {
-      const name = `${nameOfCall(call)}.${ref.head}`;
+    for (const head of heads) {
+      const { figure, words, other } = described(head);
       const bar = element("span", { class: "measure-bar" });
-      bar.style.setProperty("--share", String(Math.abs(value) / largest));
-      const figure = measureName(measure, value);
+      bar.style.setProperty("--share", String(Math.abs(head.value) / largest));
       const cell = element(
         "button",
         {
           type: "button",
           class: "ranked-head",
           role: "gridcell",
-          "aria-label": `Head ${name}, ${measure.title} ${figure}`,
+          "aria-label": `Head ${head.name}, ${words}`,
+          title: other === undefined ? "" : words,
         },
         element("span", { class: "thumb" }),
-        element("span", { class: "ranked-name" }, name),
-        bar,
+        element("span", { class: "ranked-name" }, head.name),
+        other === undefined ? bar : element("span", { class: "ranked-look" }, quoted(other), bar),
         element("span", { class: "ranked-value" }, figure),
       );
-      this.#keep(cell, ref);
-      list.append(element("div", { role: "row", "data-call": ref.call }, cell));
+      this.#keep(cell, head.ref);
+      list.append(element("div", { role: "row", "data-call": head.ref.call }, cell));
     }
     return list;
   }
