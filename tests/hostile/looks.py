@@ -72,6 +72,8 @@ def _addresses(recording: Recording) -> Iterator[str]:
         yield f"{below}/tiles/all-mean/0/0/0.bin"
         yield f"{below}/rows/all/0.json"
     yield f"{below}/edges/c0-h0.json?y0=0&y1=1&x0=0&x1=1"
+    yield f"{below}/looks/from/{len(recording.texts) - 1}/0.json"
+    yield f"{below}/looks/at/0/0.json"
     yield f"{below}/search.json?text=word7"
     yield "/api/v1/tilesets/"
 

@@ -151,10 +151,10 @@ def test_heads_are_sorted_by_the_chosen_token_as_on_a_page(
     order = [divmod(int(head), 3) for head in np.argsort(-largest.ravel())]
     words = [shown(book.pieces[0][looks[head].argmax()]) for head in order]
     names = [f"{layer}.{head}" for layer, head in order]
-    listed = view.page.locator(".ranked-head")
-    expected = zip(names, words, (f"{largest[head]:.4f}" for head in order), strict=True)
-    assert [one.split() for one in listed.all_inner_texts()] == [list(one) for one in expected]
-    listed.nth(2).click()
+    figures = [f"{largest[head]:.4f}" for head in order]
+    for name, expected in (("name", names), ("look", words), ("value", figures)):
+        assert view.page.locator(f".ranked-{name}").all_text_contents() == expected
+    view.page.locator(".ranked-head").nth(2).click()
     assert view.ask("`${map.look().heads[0].call}.${map.look().heads[0].head}`") == names[2]
 
     regard.page(book.recording, book.pieces[0]).save(tmp_path / "page.html")
@@ -165,6 +165,25 @@ def test_heads_are_sorted_by_the_chosen_token_as_on_a_page(
     titles = [f"Layer {layer}, head {head}" for layer, head in order]
     both = [f"{title} {word}" for title, word in zip(titles, words, strict=True)]
     assert first == both[:5]
+
+
+def test_looks_that_come_late_are_not_shown_for_another_token(
+    viewing: Viewing, url: str, book: Made
+) -> None:
+    view = viewing.open(url, "#heads=c1-h0&query=15", hold="**/looks/from/0/15.json")
+    view.page.select_option("#sorted-by", "looks-from")
+    view.until(lambda: view.held, "looks are asked for")
+    assert view.page.inner_text(".heads .small-print").endswith("…")
+    assert view.page.locator(".ranked-head").count() == 0
+    view.page.click(".scroller .token >> nth=16")
+    view.page.wait_for_selector(".ranked-head")
+    view.release()
+    view.settle()
+    largest = max(counted_looks(book, call, 16, "from").max() for call in (0, 1))
+    assert view.page.text_content(".ranked-value >> nth=0") == f"{largest:.4f}"
+    view.page.keyboard.press("Escape")
+    assert view.page.inner_text(".heads .small-print").startswith("Choose a token")
+    assert view.page.locator(".thumb-row").count() == 2
 
 
 def test_pictures_are_saved(viewing: Viewing, url: str, tmp_path: Path, book: Made) -> None:

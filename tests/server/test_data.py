@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from regard.server.file_layout import FileInSteps
+from regard.server.live_files import TokenLooksFile
 from regard.server.tile_ids import POOLS
 from tests.server.made import HOSTILE, Made, counted_looks, pooled, tile_of
 from tests.server.running import Running
@@ -211,6 +213,12 @@ def test_the_strongest_look_of_each_head(
             np.testing.assert_allclose(one["weights"], looks.max(axis=-1), atol=ROUNDING)
             for row, other in zip(looks, one["tokens"], strict=True):
                 assert other is None if row.max() == 0 else row[other] == row.max()
+
+
+def test_looks_are_computed_head_by_head(book: Made) -> None:
+    file = TokenLooksFile("at", 0, 5)
+    assert isinstance(file, FileInSteps)
+    assert len(list(file.steps(book.recording))) == 6
 
 
 def test_looks_are_those_of_heads_that_have_the_text(running: Running, pair: Made) -> None:

@@ -45,7 +45,7 @@ def token_looks(
     token: int,
     direction: Direction,
 ) -> Steps[list[CallLooks]]:
-    """Compute the strongest looks, a call at a time; see `Recording.token_looks`."""
+    """Compute the strongest looks, a head at a time; see `Recording.token_looks`."""
     counted: dict[int, Bool[Tensor, "others"]] = {}
     found: list[CallLooks] = []
     for call in calls:
@@ -55,14 +55,14 @@ def token_looks(
             continue
         if other not in counted:
             counted[other] = _counted(texts, text, token, other, direction)
-        strongest = [
-            _strongest(_weights(call, head, token, direction), counted[other])
-            for head in range(call.facts.heads)
-        ]
+        strongest: list[tuple[int, float]] = []
+        for head in range(call.facts.heads):
+            weights = _weights(call, head, token, direction)
+            strongest.append(_strongest(weights, counted[other]))
+            yield
         tokens = [place if weight > 0.0 else None for place, weight in strongest]
-        weights = torch.tensor([weight for _, weight in strongest])
-        found.append(CallLooks(call.facts.index, tokens, weights))
-        yield
+        largest = torch.tensor([weight for _, weight in strongest])
+        found.append(CallLooks(call.facts.index, tokens, largest))
     return found
 
 

@@ -219,7 +219,7 @@ class Recording(Sequence[AttentionCall]):
     def token_looks(
         self, text: int, token: int, direction: looks.Direction
     ) -> all_heads.Steps[list[looks.CallLooks]]:
-        """Compute the strongest look of each head from a token, or at it, a call at a time.
+        """Compute the strongest look of each head from a token, or at it, a head at a time.
 
         Only looks between words count that are not neighbours, and none at the first token.
 

@@ -55,7 +55,7 @@ class FileInSteps(File, Protocol):
     """A file that may take seconds, computed in steps."""
 
     def steps(self, recording: Recording) -> Steps[bytes]:
-        """Compute the bytes; yields after each call if it is of all heads."""
+        """Compute the bytes; yields after each call or head if it is of all heads."""
         ...
 
 
