@@ -11,6 +11,7 @@ HEADS = (HeadName(0, 1), HeadName(1, 0), HeadName(0, "mean"))
 TILESETS = tuple(TilesetName(of, pool) for of in (None, *HEADS) for pool in POOLS)
 LINESETS = tuple(LineSetName(of, line, pool) for of in HEADS for line in LINES for pool in POOLS)
 VALUES: dict[str, tuple[Any, ...]] = {
+    "direction": ("from", "at"),
     "line": LINESETS,
     "of": HEADS,
     # Whether it is published is said in the file, not by its address.
@@ -39,7 +40,7 @@ def test_files_that_differ_have_different_addresses() -> None:
         for kind in kinds()
         for values in product(*(VALUES.get(field.name, (1, 11)) for field in fields(kind)))
     ]
-    assert len({type(file) for file in files}) == 10
+    assert len({type(file) for file in files}) == 11
     found: dict[str, Any] = {}
     for file in files:
         other = found.setdefault(file.path, file)
