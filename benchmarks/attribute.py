@@ -12,10 +12,12 @@ loses without the strongest passages together. `datamodel`: how well sums of sco
 halves of the passages by the probability of the answer (Spearman, 32 halves), beside ContextCite's
 own regression on 32 and 64 others. `peers`: captum's feature ablation. `cost`: one long prompt.
 
-What was measured of a prompt is kept in a file, and not measured again: the run of all prompts
-takes hours on two cores. `--minutes` ends a run early, `--prompts` takes the first of each kind.
+What was measured of a prompt is kept beside the results, and not measured again, because the run
+of all prompts takes hours on two cores: delete the file to begin anew. `--minutes` ends a run
+early, `--prompts` takes the first of each kind.
 """
 
+import hashlib
 import json
 import math
 import random
@@ -43,6 +45,7 @@ from benchmarks._measure import (
 )
 from benchmarks._passages import KINDS, Kind, Planted, planted
 from benchmarks._peers import CAPTUM, CONTEXT_CITE
+from benchmarks._results import FOLDER
 from benchmarks.watch import loaded
 from materials import smollm2
 from regard.attribution.prompt import prompt_of
@@ -53,7 +56,7 @@ from regard.matrix import Received, rollout
 TOPS = (1, 3, 5)
 HALVES = 32
 PASSES = (32, 64)
-ROWS = Path("~/.cache/regard/attribute-rows.jsonl").expanduser()
+ROWS = FOLDER / "attribute-rows.jsonl"
 
 Row = dict[str, Any]
 
@@ -389,24 +392,39 @@ def cost() -> Iterator[Figure]:
 
 def measured(part: str, kinds: Sequence[Kind], path: Path, limit: int, end: float) -> None:
     """Measure prompts that the file does not have yet, in turn, until the time is over."""
-    known = {(row["part"], row["kind"], row["number"]) for row in _read(path)}
-    wanted = [
-        (kind, number)
-        for kind in kinds
-        for number in range(min(limit, kind.prompts))
-        if (part, kind.name, number) not in known
-    ]
+    known = {(row["part"], row["prompt"]) for row in _read(path)}
     model, tokenizer = None, None
-    for kind, number in wanted:
+    for kind, number, prompt in _prompts_of(kinds, limit):
+        if (part, digest(prompt)) in known:
+            continue
         if time.monotonic() > end:
             return
         if model is None:
             model = loaded().requires_grad_(False)
             tokenizer = AutoTokenizer.from_pretrained(smollm2())
-        asked = Asked(model, tokenizer, planted(kind, number))
-        row = {"part": part, "kind": kind.name, "number": number} | MEASURES[part](asked)
+        about = {"part": part, "kind": kind.name, "number": number, "prompt": digest(prompt)}
+        row = about | MEASURES[part](Asked(model, tokenizer, prompt))
         with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps(_rounded(row)) + "\n")
+
+
+def _prompts_of(kinds: Sequence[Kind], limit: int) -> Iterator[tuple[Kind, int, Planted]]:
+    for kind in kinds:
+        for number in range(min(limit, kind.prompts)):
+            yield kind, number, planted(kind, number)
+
+
+def digest(prompt: Planted) -> str:
+    return hashlib.sha256(f"{prompt.text}{prompt.answer}".encode()).hexdigest()[:16]
+
+
+def _rounded(value: Any) -> Any:
+    """Return an object of JSON with six digits of every number."""
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _read(path: Path) -> list[Row]:
@@ -416,14 +434,15 @@ def _read(path: Path) -> list[Row]:
 
 
 def figures(part: str, kinds: Sequence[Kind], path: Path, limit: int) -> Iterator[Figure]:
-    rows = [row for row in _read(path) if row["number"] < limit]
-    truths = {(row["kind"], row["number"]): row for row in rows if row["part"] == "quality"}
+    wanted = {digest(prompt) for *_, prompt in _prompts_of(kinds, limit)}
+    rows = [row for row in _read(path) if row["prompt"] in wanted]
+    truths = {row["prompt"]: row for row in rows if row["part"] == "quality"}
     for kind in kinds:
         mine = [
             {
                 **{
                     name: value
-                    for name, value in truths.get((row["kind"], row["number"]), {}).items()
+                    for name, value in truths.get(row["prompt"], {}).items()
                     if name in ("truth", "planted")
                 },
                 **row,

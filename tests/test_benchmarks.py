@@ -19,7 +19,7 @@ from benchmarks._pages import written
 from benchmarks._passages import KINDS, planted
 from benchmarks._results import Result, by_name
 from benchmarks._tables import TABLES, Table, filled, names_in, spoken
-from benchmarks.attribute import figures, quality_figures
+from benchmarks.attribute import digest, figures, quality_figures
 
 ROOT = Path(__file__).parents[1]
 PLACE = "before\n<!-- benchmarks:{} -->\n\nas it was\n\n<!-- end -->\nafter\n"
@@ -371,12 +371,14 @@ class TestAttribute:
         assert found["short, top 3 of effects, loss over best"].value == pytest.approx(0.8)
         assert found["short, effects: cost in forward passes"].value == pytest.approx(1.0)
 
-    def test_rows_are_kept_and_read_by_part_kind_and_number(self, tmp_path: Path) -> None:
+    @pytest.mark.slow
+    def test_rows_are_kept_and_read_by_part_and_prompt(self, tmp_path: Path) -> None:
         path = tmp_path / "rows.jsonl"
+        kind, row = KINDS[0], self.row([0.0, 3.0, 1.0, -1.0])
+        known = [digest(planted(kind, number)) for number in range(3)]
         rows = [
-            {"part": "quality", "kind": KINDS[0].name, "number": number}
-            | self.row([0.0, 3.0, 1.0, -1.0])
-            for number in range(3)
+            {"part": "quality", "kind": kind.name, "prompt": prompt} | row
+            for prompt in [*known, "another"]
         ]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
         (first, *_) = figures("quality", KINDS[:2], path, 2)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from regard.views import page
     from regard.watch import watch
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Without `open` and `map`, which would shadow builtins after `from regard import *`, and without
 # `save`: they need zarr, which is optional.
