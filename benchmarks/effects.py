@@ -1,6 +1,7 @@
 """What it costs to take heads and pairs away from a real model: SmolLM2-135M, 270 heads, float32.
 
-    python -m benchmarks.effects [--json] [--only ablate knock_out capture long predictions]
+    python -m benchmarks.effects [--json]
+                                 [--only ablate knock_out capture long predictions peers]
 
 A forward pass over 2,048 tokens, bare, with nine heads ablated, and with 256 keys knocked out of
 nine layers, for all their heads and for one; and once more for a single query.
@@ -10,9 +11,14 @@ nine layers, for all their heads and for one; and once more for a single query.
 heads on three targets, by gradient and integrated, compared with ablation, which is exact; and the
 40 strongest by gradient ablated. A cost is processor time over that of a forward pass.
 
+`peers`: effects of all heads by gradient, as Regard, TransformerLens (attribution patching, with
+all pairs) and captum (gradient × activation of the output projections, no pairs) find them, in
+longer and longer texts until a process would need more than 16 GB.
+
 The model's own forward pass is timed without the scores of the next token.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -22,6 +28,7 @@ import torch
 from transformers import AutoTokenizer
 
 import regard
+from benchmarks._effects_peers import WAYS, found_by
 from benchmarks._measure import Figure, in_child, interleaved, peak_bytes, run_parts, versions
 from benchmarks.watch import LENGTH, LONG, loaded, text
 from materials import smollm2
@@ -207,6 +214,28 @@ def _recall(found: HeadEffects, exact: HeadEffects) -> float:
     return len(set(found.strongest(20)) & set(exact.strongest(20))) / 20
 
 
+def peers() -> Iterator[Figure]:
+    model = loaded()
+    for length in (1_024, 2_048, 4_096, LONG):
+        tokens = text(length)
+        with torch.no_grad():
+            bare = _timed(lambda tokens=tokens: model.model(tokens, use_cache=False))[1]
+        ours = None
+        for name in WAYS:
+            about = f"{length:,} tokens, {name}"
+            try:
+                seconds, memory, found = found_by(name, length)
+            except RuntimeError as error:
+                if not any(word in str(error) for word in ("allocate", "MemoryError")):
+                    raise
+                yield Figure(f"{about}: cost in forward passes", math.nan, "", "", "over 16 GB")
+                continue
+            ours = found if ours is None else ours
+            like = f"Pearson {correlation(found, ours):.6f} with Regard's"
+            yield Figure(f"{about}: cost in forward passes", seconds / bare, "", "", like)
+            yield Figure(f"{about}: memory", memory / 1e9, "GB")
+
+
 if __name__ == "__main__":
     parts = {
         "ablate": ablate,
@@ -214,5 +243,6 @@ if __name__ == "__main__":
         "capture": capture,
         "long": long,
         "predictions": predictions,
+        "peers": peers,
     }
     run_parts(__doc__, parts, versions("transformers"))

@@ -2,6 +2,7 @@
 
 # pyright: reportPrivateUsage=false
 
+import sys
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -10,11 +11,13 @@ import torch
 import torch.overrides
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
+from torch.utils.checkpoint import CheckpointFunction
 
 __all__ = [
     "entered_below",
     "in_dispatch_mode",
     "in_functorch",
+    "in_reentrant_checkpoint",
     "is_backward",
     "modes",
     "recompile_limit",
@@ -54,6 +57,16 @@ def skip_compile(function: Callable[..., Any]) -> None:
 def is_backward() -> bool:
     """Return whether a backward pass is running in this thread."""
     return torch._C._current_graph_task_id() != -1
+
+
+def in_reentrant_checkpoint() -> bool:
+    """Return whether this is computed without gradients, to be computed again with them."""
+    if torch.is_grad_enabled():
+        return False
+    forward, frame = CheckpointFunction.forward.__code__, sys._getframe()
+    while frame is not None and frame.f_code is not forward:
+        frame = frame.f_back
+    return frame is not None
 
 
 def modes() -> list[TorchFunctionMode]:

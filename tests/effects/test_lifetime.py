@@ -2,7 +2,7 @@
 
 import itertools
 import threading
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import pytest
@@ -168,6 +168,33 @@ def test_a_backward_pass_that_would_be_of_another_model_fails() -> None:
             loss = model(inputs().requires_grad_()).sum()
         with pytest.raises(RuntimeError, match=r"different number of tensors|different metadata"):
             loss.backward()
+
+
+@pytest.mark.parametrize("backwards", [0, 1])
+def test_a_reentrant_checkpoint_that_would_be_computed_unaltered_later_is_refused(
+    backwards: int,
+) -> None:
+    model = Checkpointed(stack(), reentrant=True)
+
+    def run(altered: AbstractContextManager[None]) -> None:
+        with altered:
+            losses = [model(inputs().requires_grad_()).sum() for _ in range(1 + backwards)]
+            for loss in losses[:backwards]:
+                loss.backward()
+
+    for way in (regard.knock_out(model, KEYS), regard.ablate(model, [("inner.0", 1)])):
+        with pytest.raises(RuntimeError, match=r"inner\.0 is checkpointed.* inside the block"):
+            run(way)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_a_checkpoint_without_a_backward_pass_is_altered() -> None:
+    whole, checkpointed = stack(), Checkpointed(stack(), reentrant=True)
+    with regard.knock_out(whole, KEYS), torch.no_grad():
+        expected = whole(inputs())
+    with regard.knock_out(checkpointed, KEYS), torch.no_grad():
+        found = checkpointed(inputs().requires_grad_())
+    assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])

@@ -55,7 +55,8 @@ def ablate(
         TypeError: model is no module, or heads are no pairs.
         ValueError: heads names a layer or a head that isn't there, by is unknown, or a call can't
             be altered exactly; the message says why.
-        RuntimeError: a layer has not called attention inside the block.
+        RuntimeError: a layer has not called attention inside the block, or would be computed again,
+            unaltered, by a backward pass after it.
 
     >>> import torch, regard
     >>> layer = torch.nn.MultiheadAttention(8, 2, batch_first=True)

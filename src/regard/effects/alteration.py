@@ -2,6 +2,7 @@
 
 import sys
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
@@ -12,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.effects.layers import Layers
-from regard.internals import without_torch_function
+from regard.internals import in_reentrant_checkpoint, is_backward, without_torch_function
 from regard.watch.head_shards import head_shard
 from regard.watch.model_listener import ModelListener
 from regard.watch.module_stack import Frame
@@ -53,6 +54,7 @@ class Alteration(ModelListener):
         super().__init__(model)
         self._layers = layers
         self._problem: ValueError | None = None
+        self._to_come: Counter[str] = Counter()
 
     def __exit__(
         self,
@@ -65,6 +67,12 @@ class Alteration(ModelListener):
             if self._problem is not None:
                 raise self._problem
             self._layers.check()
+            for name in +self._to_come:
+                raise RuntimeError(
+                    f"{name or 'the model'} is checkpointed, so a backward pass would compute it "
+                    "again, but unaltered: call backward() inside the block and in its thread, as "
+                    "on CPUs, or turn checkpointing off"
+                )
 
     def catch(
         self, kernel: str, module: nn.Module | None, read: Callable[[], RawCall]
@@ -77,7 +85,7 @@ class Alteration(ModelListener):
                 call = as_computed(read())
             except ValueError as error:
                 self.refuse(site, str(error))
-            self._layers.ran(site.name)
+            self._ran(site)
             said = num_heads_of(site.module)
             if call.query.shape[1] == 1 and said is not None and said > 1:
                 self.refuse(site, f"its {said} heads can't be told from its batch")
@@ -93,7 +101,7 @@ class Alteration(ModelListener):
                 reading = read_axes(product, self.running, num_heads)
             except ValueError as error:
                 self.refuse(site, str(error))
-            self._layers.ran(site.name)
+            self._ran(site)
             if not reading.heads_known:
                 self.refuse(site, "its heads can't be told from its batch")
             self._check_all_heads(site, reading.weights.shape[1], None)
@@ -111,6 +119,14 @@ class Alteration(ModelListener):
             self._problem = error
             if not failed:
                 raise
+
+    def _ran(self, site: CallSite) -> None:
+        """Take down a call, and whether the backward pass is to compute it again."""
+        self._layers.ran(site.name)
+        if is_backward():
+            self._to_come[site.name] -= 1
+        elif self.running and self.running[0].grad and in_reentrant_checkpoint():
+            self._to_come[site.name] += 1
 
     @abstractmethod
     def altered(self, site: CallSite, call: RawCall) -> RawCall | None:

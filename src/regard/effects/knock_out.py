@@ -81,7 +81,8 @@ def knock_out(
         TypeError: model is no module, pattern is no pattern, or heads are no numbers.
         ValueError: a layer or a head isn't there, the pattern does not fit the call, or a call
             can't be altered exactly; the message says why.
-        RuntimeError: a layer has not called attention inside the block.
+        RuntimeError: a layer has not called attention inside the block, or would be computed again,
+            unaltered, by a backward pass after it.
     """
     check_model(model)
     if not isinstance(pattern, Pattern):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 
@@ -20,6 +21,7 @@ class Frame:
         scored: whether two activations were multiplied in it since its latest softmax.
         calls: the numbers of its calls with explicit weights.
         problem: why these are not all of its attention, if so.
+        grad: whether gradients were enabled when it began.
     """
 
     module: nn.Module
@@ -28,6 +30,7 @@ class Frame:
     scored: bool = False
     calls: list[int] = field(default_factory=list[int])
     problem: str = ""
+    grad: bool = field(default_factory=torch.is_grad_enabled)
 
     @property
     def given(self) -> list[Tensor]:

@@ -1,0 +1,124 @@
+"""Effects of all heads by gradient: by Regard, TransformerLens and captum, each in its environment.
+
+A target is a number that is made of the logits of the last token.
+"""
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import regard
+from benchmarks._measure import in_child, peak_bytes
+from benchmarks._peers import CAPTUM, TRANSFORMER_LENS, Peer
+from benchmarks.watch import loaded, text
+from materials import smollm2
+from regard.matrix import Received
+
+MEMORY = 16_000_000_000
+"""How many bytes a process may take."""
+
+Target = Callable[[torch.Tensor], torch.Tensor]
+Heads = torch.Tensor
+"""What each head does to the target, layers × heads."""
+
+Way = Callable[[torch.Tensor, Target], Heads]
+
+
+def by_regard() -> Way:
+    """Heads, and the sum of the effects of each column of each head. Without checkpoints."""
+    model = loaded().requires_grad_(False)
+
+    def run(tokens: torch.Tensor, target: Target) -> Heads:
+        with regard.watch(model, effects=True) as seen:
+            target(model(tokens, use_cache=False, logits_to_keep=1).logits[0, -1]).backward()
+        for call in seen:
+            call.effects.summarize(Received(), progress=False)
+        return seen.effects.heads().effects
+
+    return run
+
+
+def by_lens() -> Way:
+    """Attribution patching towards zero: heads, and the sum of each column of each head."""
+    from transformer_lens.model_bridge import TransformerBridge
+
+    bridge: Any = TransformerBridge.boot_transformers(str(smollm2()), dtype=torch.float32)
+    outputs: dict[str, torch.Tensor] = {}
+    heads: list[torch.Tensor] = []
+    columns: list[torch.Tensor] = []
+
+    def forward(value: torch.Tensor, hook: Any) -> None:
+        outputs[hook.name] = value.detach()
+
+    def backward(gradient: torch.Tensor, hook: Any) -> None:
+        product = gradient * outputs.pop(hook.name)
+        if hook.name.endswith("hook_pattern"):
+            columns.append(product.sum(dim=(0, 2)))
+        else:
+            heads.append(product.sum(dim=(0, 1, 3)))
+
+    def is_watched(name: str) -> bool:
+        return name.endswith(("attn.hook_z", "attn.hook_pattern"))
+
+    def run(tokens: torch.Tensor, target: Target) -> Heads:
+        heads.clear()
+        target(bridge(tokens)[0, -1]).backward()
+        return torch.stack(heads[::-1])
+
+    bridge.add_hook(is_watched, forward)
+    bridge.add_hook(is_watched, backward, dir="bwd")
+    return run
+
+
+def by_captum() -> Way:
+    """Gradient × activation, of what the output projections of all layers get: heads, no pairs."""
+    from captum.attr import LayerGradientXActivation
+
+    model = loaded().requires_grad_(False)
+    model.enable_input_require_grads()
+    layers: Any = [layer.self_attn.o_proj for layer in model.model.layers]
+    width = model.config.hidden_size // model.config.num_attention_heads
+
+    def run(tokens: torch.Tensor, target: Target) -> Heads:
+        def forward(ids: torch.Tensor) -> torch.Tensor:
+            return target(model(ids, use_cache=False, logits_to_keep=1).logits[0, -1])[None]
+
+        method = LayerGradientXActivation(forward, layers)
+        found = method.attribute(tokens, attribute_to_layer_input=True)
+        return torch.stack([each[0].unflatten(-1, (-1, width)).sum(dim=(0, 2)) for each in found])
+
+    return run
+
+
+WAYS: dict[str, tuple[Callable[[], Way], Peer | None]] = {
+    "Regard": (by_regard, None),
+    "TransformerLens": (by_lens, TRANSFORMER_LENS),
+    "captum": (by_captum, CAPTUM),
+}
+
+
+def found_by(name: str, length: int) -> tuple[float, float, Heads]:
+    """Return seconds of the processor, bytes, and what was found by one of the ways in a text.
+
+    Raises:
+        RuntimeError: it needs more memory than it may take.
+    """
+    code = f"from benchmarks._effects_peers import show; show({name!r}, {length})"
+    peer = WAYS[name][1]
+    python = sys.executable if peer is None else peer.python
+    seconds, memory, *heads = in_child(code, python=python)
+    return seconds, memory, torch.tensor(heads)
+
+
+def show(name: str, length: int) -> None:
+    """Print what `found_by` returns."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    way, tokens = WAYS[name][0](), text(length)
+    way(tokens[:, :16], lambda logits: logits[0])
+    before, start = peak_bytes(), time.process_time()
+    found = way(tokens, lambda logits: logits[0])
+    print(time.process_time() - start, peak_bytes() - before, *found.flatten().tolist())
