@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from regard.calls.head_effects import HeadEffects, How, by_layer, layer_names
 from regard.effects.ablate import ablate
 from regard.effects.layers import Layer
+from regard.effects.reuse import Reuse
 from regard.effects.scaling import Scaling
 from regard.matrix.progress import progressing
 from regard.watch.where import check_model
@@ -40,7 +41,7 @@ def heads(
             return logits[paris] - logits[rome]
 
         regard.effects.heads(model, run)                    # one forward and backward pass
-        regard.effects.heads(model, run, how="exact")       # one forward pass for each head
+        regard.effects.heads(model, run, how="exact")       # half of one for each head
 
     Args:
         model: any model that `ablate` can alter.
@@ -66,35 +67,48 @@ def heads(
         return _exact(model, run, only, progress)
     if how == "gradient":
         return _named(_gradients(model, run), how)
-    modules = list(_before(model, run)[1])
-    rows = {
-        module: _gradients(model, run, {module: _SCALED})[module]
-        for module in progressing(modules, "layers", len(modules), progress)
-    }
+    modules, reuse = list(_num_heads(model, run)), _reuse(model, run)
+    rows: dict[str, Float[Tensor, "some_heads"]] = {}
+    for module in progressing(modules, "layers", len(modules), progress):
+        with reuse.before(module):
+            rows |= _gradients(model, run, {module: _SCALED})
     return _named(rows, how)
 
 
-def _before(model: nn.Module, run: Run) -> tuple[Float[Tensor, ""], dict[str, int]]:
-    """Return the target of a model as it is, and the number of heads of each module."""
+def _num_heads(model: nn.Module, run: Run) -> dict[str, int]:
+    """Return the number of heads of each module that calls attention, by its path."""
     with torch.no_grad(), Scaling(model) as scaling:
-        target = _target(run)
-        # Dropout outside of attention is not noticed otherwise.
-        again = _target(run) if any(part.training for part in model.modules()) else target
-    if not torch.allclose(target, again, rtol=0.0, atol=0.0, equal_nan=True):
+        _target(run)
+    return {module: len(scale) for module, scale in scaling.scales.items()}
+
+
+def _reuse(model: nn.Module, run: Run) -> Reuse:
+    """Return the target of a model as it is, and what is needed to run it from a layer on."""
+    with torch.no_grad():
+        reuse = Reuse(model, lambda: _target(run))
+        again = _target(run)
+    if not torch.allclose(reuse.target, again, rtol=0.0, atol=0.0, equal_nan=True):
         raise ValueError(
-            f"run must return the same number each time, got {target.item()} and {again.item()}: "
-            "call model.eval() first"
+            f"run must return the same number each time, got {reuse.target.item()} and "
+            f"{again.item()}: call model.eval() first"
         )
-    return target, {module: len(scale) for module, scale in scaling.scales.items()}
+    return reuse
 
 
 def _gradients(
     model: nn.Module, run: Run, factors: Mapping[str, float] | None = None
 ) -> dict[str, Float[Tensor, "some_heads"]]:
-    """Return g·o of each head, by the path of its module, where outputs are scaled by factors."""
+    """Return g·o of each head, by the path of its module.
+
+    Args:
+        model: the model.
+        run: runs it.
+        factors: the factors that the outputs of some modules are scaled by, if only their heads are
+            meant.
+    """
     with torch.enable_grad(), Scaling(model, factors) as scaling:
         target = _target(run)
-        scales = scaling.scales
+        scales = {module: scaling.scales[module] for module in factors or scaling.scales}
         if not target.requires_grad:
             raise ValueError(
                 "run must return a number that depends on the model's attention, with gradients: "
@@ -110,7 +124,7 @@ def _exact(
     only: Iterable[tuple[Layer, int]] | None,
     progress: bool | None,
 ) -> HeadEffects:
-    before, counts = _before(model, run)
+    counts = _num_heads(model, run)
     names = layer_names(counts)
     modules = {name: module for module, name in names.items()}
     chosen = [(names[module], head) for module, count in counts.items() for head in range(count)]
@@ -123,10 +137,12 @@ def _exact(
         module: torch.full((count,), torch.nan, dtype=torch.float64)
         for module, count in counts.items()
     }
+    reuse = _reuse(model, run)
     for layer, head in progressing(chosen, "heads", len(chosen), progress):
-        with torch.no_grad(), ablate(model, heads=[(modules[layer], head)]):
+        module = modules[layer]
+        with torch.no_grad(), reuse.before(module), ablate(model, heads=[(module, head)]):
             after = _target(run)
-        rows[modules[layer]][head] = before.double() - after.double()
+        rows[module][head] = reuse.target.double() - after.double()
     return _named(rows, "exact")
 
 
