@@ -12,6 +12,9 @@ from regard.matrix import EffectMatrix
 HEADS = 8
 """So many heads of each passage are looked into, those with the largest effects by size."""
 
+_PAIRS = 2**22
+"""So many pairs are computed at once."""
+
 QUERIES = 8
 """So many tokens that look are kept of each head."""
 
@@ -63,8 +66,11 @@ def _looks(matrix: EffectMatrix | None, layer: int, head: int, tokens: range) ->
     # A decoder: nobody looks at a passage before it is there.
     effects = matrix[head, tokens.stop :, tokens.start : tokens.stop]
     num_queries, num_keys = effects.shape
-    by_query = effects @ torch.ones(num_keys, dtype=effects.dtype, device=effects.device)
-    by_key = torch.ones(num_queries, dtype=effects.dtype, device=effects.device) @ effects
+    step = max(1, _PAIRS // num_keys)
+    rows = (effects[start : start + step].dense() for start in range(0, num_queries, step))
+    sums = [(some.sum(dim=0), some.sum(dim=1)) for some in rows]
+    by_key = sum((each for each, _ in sums), torch.zeros(num_keys, device=effects.device))
+    by_query = torch.cat([torch.zeros(0, device=effects.device), *(each for _, each in sums)])
     strongest = by_query.abs().topk(min(QUERIES, num_queries)).indices
     queries = (tokens.stop + strongest).tolist()
     return HeadLooks(layer, head, by_key.cpu(), queries, by_query[strongest].cpu())

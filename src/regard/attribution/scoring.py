@@ -16,6 +16,7 @@ from regard.attribution.answer import log_probs
 from regard.attribution.looks import HeadLooks, strongest_looks
 from regard.calls.call import AttentionCall
 from regard.effects import knock_out
+from regard.internals import without_torch_function
 from regard.matrix import Between, EffectMatrix
 from regard.matrix.progress import progressing
 from regard.patterns import pairs
@@ -84,10 +85,14 @@ def by_effects(
             for call in seen:
                 call.checked_gradient.total = None
             target.backward(retain_graph=number + 1 < len(targets))
-            matrices = [_effects(call) for call in seen]
-            sums = [_outside(one, call, between) for one, call in zip(matrices, seen, strict=True)]
-            found.append(_by_layer(sums))
-            whole = [_added(before, call) for before, call in zip(whole, seen, strict=True)]
+            # Nothing of the model runs here, and asking each function costs time.
+            with without_torch_function():
+                matrices = [_effects(call) for call in seen]
+                sums = [
+                    _outside(one, call, between) for one, call in zip(matrices, seen, strict=True)
+                ]
+                found.append(_by_layer(sums))
+                whole = [_added(before, call) for before, call in zip(whole, seen, strict=True)]
     seen.verify()
     if len(targets) > 1:
         for call, gradient in zip(seen, whole, strict=True):
