@@ -115,6 +115,7 @@ export function startApp(root: HTMLElement, given: Given): void {
   let colouredBy = "";
   let shown: Scene | null = null;
   let revealing = controller.state.token !== null;
+  let opened = false;
 
   function showScene(scene: Scene, state: State): void {
     shown = scene;
@@ -128,8 +129,10 @@ export function startApp(root: HTMLElement, given: Given): void {
     table.show(scene);
     map.show(scene, theme.dark);
     dimensions?.show(scene, theme.dark);
-    if (revealing) reading.reveal(scene, state);
+    // A page opens at its top.
+    if (revealing) reading.reveal(scene, state, opened);
     revealing = false;
+    opened = true;
     if (!state.hovered) address.write(toAddress(state, blocks));
   }
 

@@ -41,7 +41,7 @@ def heads(
             return logits[paris] - logits[rome]
 
         regard.effects.heads(model, run)                    # one forward and backward pass
-        regard.effects.heads(model, run, how="exact")       # half of one for each head
+        regard.effects.heads(model, run, how="exact")       # one for each head, from its layer on
 
     Args:
         model: any model that `ablate` can alter.

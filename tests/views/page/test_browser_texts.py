@@ -27,6 +27,11 @@ from tests.views.page.pages import (
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
+IN_SIGHT = """() => { const token = document.querySelector('.token.chosen');
+  const box = token.getBoundingClientRect();
+  const around = token.closest('.scroller').getBoundingClientRect();
+  return box.top >= around.top - 1 && box.bottom <= around.bottom + 1 }"""
+
 
 def table(page: Any) -> list[list[str]]:
     """Return rank, token with what is around it, position and weight of each row."""
@@ -114,10 +119,15 @@ class TestTwoTexts:
             page = open_page(cross, f"#layer=2&head=0&token=1&view={view}")
             assert head(page) == "Cross layer 0, head 0"
             assert shown(page).startswith("animal looks most at")
+            tired = page.get_by_role("option", name="müde").first
+            place = tired.bounding_box()
             page.keyboard.press("Escape")
-            # What is below the sentence moves with it.
             shown(page)
-            page.get_by_role("option", name="müde").first.click()
+            tired.hover()
+            assert shown(page).startswith("müde is looked at most by")
+            # What is below the sentence stays where it is, whatever it says.
+            assert tired.bounding_box() == place
+            tired.click()
             assert shown(page).startswith("müde is looked at most by")
 
     def test_a_row_of_the_table_leads_to_the_other_text(self, cross: str, open_page: Open) -> None:
@@ -199,14 +209,16 @@ class TestLongText:
         assert 0 < page.evaluate("window.touched.size") <= 34
 
     def test_a_token_out_of_sight_is_brought_into_sight(self, long: str, open_page: Open) -> None:
-        page = open_page(long, "#layer=0&head=0&token=1400")
-        until(
-            page,
-            """() => { const token = document.querySelector('.token.chosen');
-              const box = token.getBoundingClientRect();
-              const around = token.closest('.scroller').getBoundingClientRect();
-              return box.top >= around.top - 1 && box.bottom <= around.bottom + 1 }""",
-        )
+        until(open_page(long, "#layer=0&head=0&token=1400"), IN_SIGHT)
+
+    def test_opens_at_its_top_and_the_text_at_the_token(self, open_page: Open) -> None:
+        # One line, which is laid out as a whole.
+        html = html_of([f" word-{number}" for number in range(300)], layers=1)
+        page = open_page(html, "#layer=0&head=0&token=225")
+        until(page, IN_SIGHT)
+        page.wait_for_timeout(300)
+        assert page.evaluate(IN_SIGHT)
+        assert page.evaluate("scrollY") == 0
 
 
 class TestDamage:

@@ -46,10 +46,10 @@ export class LinesView {
     this.#showTokens(scene);
   }
 
-  reveal(scene: Scene): void {
+  reveal(scene: Scene, all: boolean): void {
     const column = scene.direction === "to" ? this.#queries : this.#keys;
     if (scene.token === null || !column) return;
-    column.strip.reveal(scene.token);
+    column.strip.reveal(scene.token, all);
   }
 
   #showTokens(scene: Scene): void {

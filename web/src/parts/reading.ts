@@ -110,10 +110,10 @@ export class Reading {
     else this.heads.show(scene, dark);
   }
 
-  /** Scroll to the chosen token. */
-  reveal(scene: Scene, state: State): void {
-    if (this.#linesBox.isConnected && state.view === "lines") this.#lines.reveal(scene);
-    else this.#text.reveal(scene);
+  /** Scroll to the chosen token, the page too if `all`. */
+  reveal(scene: Scene, state: State, all: boolean): void {
+    if (this.#linesBox.isConnected && state.view === "lines") this.#lines.reveal(scene, all);
+    else this.#text.reveal(scene, all);
   }
 
   error(words: string): void {

@@ -45,10 +45,10 @@ export class TextView {
     }
   }
 
-  reveal(scene: Scene): void {
+  reveal(scene: Scene, all: boolean): void {
     if (scene.token === null) return;
     const text = scene.direction === "to" ? scene.block.queries : scene.block.keys;
-    this.#pane(text).strip.reveal(scene.token);
+    this.#pane(text).strip.reveal(scene.token, all);
   }
 
   repaint(): void {

@@ -66,9 +66,18 @@ export class TokenStrip {
     if (pinned || !this.#focused) this.#makeReachable(index);
   }
 
-  reveal(index: number): void {
+  /** Scroll the text to a token, and the page too if `all`. */
+  reveal(index: number, all: boolean): void {
+    const token = this.tokens[index];
+    if (!token) return;
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    this.tokens[index]?.scrollIntoView({ block: "nearest", behavior: still ? "instant" : "auto" });
+    const show = (): void => {
+      scrollInside(token);
+      if (all) token.scrollIntoView({ block: "nearest", behavior: still ? "instant" : "auto" });
+    };
+    show();
+    // Lines that are laid out for the first time are higher or lower than was guessed.
+    requestAnimationFrame(() => requestAnimationFrame(show));
   }
 
   /** Whether the keyboard is at one of these tokens. */
@@ -112,6 +121,17 @@ export class TokenStrip {
       event.preventDefault();
       this.events.pick(index);
     });
+  }
+}
+
+/** Scroll the box around a token, if it has one, until the token is in sight. */
+function scrollInside(token: HTMLElement): void {
+  const scroller = token.closest(".scroller");
+  if (!scroller) return;
+  const box = scroller.getBoundingClientRect();
+  const { top, bottom } = token.getBoundingClientRect();
+  if (top < box.top || bottom > box.bottom) {
+    scroller.scrollTop += (top + bottom - box.top - box.bottom) / 2;
   }
 }
 
