@@ -1,6 +1,6 @@
 """Effects of all heads by gradient: by Regard, TransformerLens and captum, each in its environment.
 
-A target is a number that is made of the logits of the last token.
+The target is the first logit of the last token.
 """
 
 import resource
@@ -21,20 +21,19 @@ from regard.matrix import Received
 MEMORY = 16_000_000_000
 """How many bytes a process may take."""
 
-Target = Callable[[torch.Tensor], torch.Tensor]
 Heads = torch.Tensor
 """What each head does to the target, layers × heads."""
 
-Way = Callable[[torch.Tensor, Target], Heads]
+Way = Callable[[torch.Tensor], Heads]
 
 
 def by_regard() -> Way:
     """Heads, and the sum of the effects of each column of each head. Without checkpoints."""
     model = loaded().requires_grad_(False)
 
-    def run(tokens: torch.Tensor, target: Target) -> Heads:
+    def run(tokens: torch.Tensor) -> Heads:
         with regard.watch(model, effects=True) as seen:
-            target(model(tokens, use_cache=False, logits_to_keep=1).logits[0, -1]).backward()
+            model(tokens, use_cache=False, logits_to_keep=1).logits[0, -1, 0].backward()
         for call in seen:
             call.effects.summarize(Received(), progress=False)
         return seen.effects.heads().effects
@@ -64,9 +63,9 @@ def by_lens() -> Way:
     def is_watched(name: str) -> bool:
         return name.endswith(("attn.hook_z", "attn.hook_pattern"))
 
-    def run(tokens: torch.Tensor, target: Target) -> Heads:
+    def run(tokens: torch.Tensor) -> Heads:
         heads.clear()
-        target(bridge(tokens)[0, -1]).backward()
+        bridge(tokens)[0, -1, 0].backward()
         return torch.stack(heads[::-1])
 
     bridge.add_hook(is_watched, forward)
@@ -83,9 +82,9 @@ def by_captum() -> Way:
     layers: Any = [layer.self_attn.o_proj for layer in model.model.layers]
     width = model.config.hidden_size // model.config.num_attention_heads
 
-    def run(tokens: torch.Tensor, target: Target) -> Heads:
+    def run(tokens: torch.Tensor) -> Heads:
         def forward(ids: torch.Tensor) -> torch.Tensor:
-            return target(model(ids, use_cache=False, logits_to_keep=1).logits[0, -1])[None]
+            return model(ids, use_cache=False, logits_to_keep=1).logits[0, -1, :1]
 
         method = LayerGradientXActivation(forward, layers)
         found = method.attribute(tokens, attribute_to_layer_input=True)
@@ -118,7 +117,7 @@ def show(name: str, length: int) -> None:
     """Print what `found_by` returns."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     way, tokens = WAYS[name][0](), text(length)
-    way(tokens[:, :16], lambda logits: logits[0])
+    way(tokens[:, :16])
     before, start = peak_bytes(), time.process_time()
-    found = way(tokens, lambda logits: logits[0])
+    found = way(tokens)
     print(time.process_time() - start, peak_bytes() - before, *found.flatten().tolist())

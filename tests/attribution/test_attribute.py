@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from transformers import (
 )
 
 import regard
-from regard.attribution import HeadLooks, Passage, scoring
+from regard.attribution import HeadLooks, Passage, looks, scoring
 from regard.attribution.attribute import attribute
 from tests.attribution.models import WORDS, decoder, tokenizer
 from tests.small import SIZES, T5
@@ -145,6 +146,18 @@ def test_looks_are_gradients_of_single_heads() -> None:
                 torch.testing.assert_close(one.by_query.abs(), largest, **close)
                 whole = result.by_head[one.layer, one.head, number]
                 torch.testing.assert_close(one.by_key.sum(), whole.to(one.by_key.dtype))
+
+
+def test_looks_are_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run().looks
+    monkeypatch.setattr(looks, "_PAIRS", 16)
+    cut = run().looks
+    assert whole is not None
+    assert cut is not None
+    for one, other in zip(chain(*whole), chain(*cut), strict=True):
+        torch.testing.assert_close(other.by_key, one.by_key)
+        torch.testing.assert_close(other.by_query, one.by_query)
+        assert other.queries == one.queries
 
 
 def test_checkpointing_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.versions import Versions
 from regard.watch.module_stack import named_modules
+from regard.watch.projections import tensors_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,13 +21,13 @@ class _Block:
     module: nn.Module
     given: list[Tensor]
     output: Any
-    versions: list[int]
+    versions: Versions
 
     def again(self, *arguments: Any, **options: Any) -> Any:
         """Return what it returned, if it gets what it got, and as long as nobody has changed it."""
-        given = tensors_in((arguments, options))
+        given = list(tensors_in([*arguments, *options.values()]))
         same = len(given) == len(self.given) and all(map(_equal, given, self.given))
-        if same and _versions(self.output) == self.versions:
+        if same and self.versions.modified() is None:
             return self.output
         return type(self.module).forward(self.module, *arguments, **options)
 
@@ -47,9 +49,8 @@ class Reuse:
 
     def __init__(self, model: nn.Module, run: Callable[[], Tensor]) -> None:
         self._ran: list[_Block] = []
-        blocks = _blocks(model)
         with ExitStack() as hooks:
-            for name, module in blocks.items():
+            for name, module in _blocks(model).items():
                 hook = module.register_forward_hook(self._note(name), with_kwargs=True)
                 hooks.callback(hook.remove)
             self.target = run()
@@ -84,8 +85,9 @@ class Reuse:
 
     def _note(self, name: str) -> Callable[..., None]:
         def note(module: nn.Module, arguments: Any, options: Any, output: Any) -> None:
-            given = tensors_in((arguments, options))
-            self._ran.append(_Block(name, module, given, output, _versions(output)))
+            given = list(tensors_in([*arguments, *options.values()]))
+            versions = Versions(("output", tensor) for tensor in tensors_in([output]))
+            self._ran.append(_Block(name, module, given, output, versions))
 
         return note
 
@@ -93,30 +95,15 @@ class Reuse:
 def _blocks(model: nn.Module) -> dict[str, nn.Module]:
     """Return the modules of the outermost lists of modules, by path."""
     found: dict[str, nn.Module] = {}
-    lists = [
-        f"{name}." for name, module in named_modules(model) if isinstance(module, nn.ModuleList)
-    ]
+    lists: list[str] = []
     for name, module in named_modules(model):
-        owners = [prefix for prefix in lists if name.startswith(prefix)]
-        if (
-            owners
-            and name.count(".") == owners[0].count(".")
-            and not isinstance(module, nn.ModuleList)
-        ):
+        if any(name.startswith(f"{block}.") for block in found):
+            continue
+        if isinstance(module, nn.ModuleList):
+            lists.append(name)
+        elif name.rpartition(".")[0] in lists:
             found[name] = module
     return found
-
-
-def tensors_in(value: Any) -> list[Tensor]:
-    """Return the tensors in nested tuples, lists and dictionaries."""
-    if isinstance(value, Tensor):
-        return [value]
-    parts = value.values() if isinstance(value, dict) else value
-    return [
-        tensor
-        for part in (parts if isinstance(value, dict | list | tuple) else ())
-        for tensor in tensors_in(part)
-    ]
 
 
 def _is_plain(output: Any) -> bool:
@@ -124,11 +111,6 @@ def _is_plain(output: Any) -> bool:
     if isinstance(output, Tensor):
         return not output.is_inference()
     return output is None or (isinstance(output, tuple) and all(map(_is_plain, output)))
-
-
-def _versions(output: Any) -> list[int]:
-    """Return how often each tensor was changed in place."""
-    return [tensor._version for tensor in tensors_in(output) if not tensor.is_inference()]
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

@@ -114,11 +114,11 @@ class Projections(AbstractContextManager["Projections"]):
         awaited = self._awaited
         if awaited is None or awaited.is_refused or threading.get_ident() != self._thread:
             return
-        given = list(_tensors([*args, *options.values()]))
+        given = list(tensors_in([*args, *options.values()]))
         with without_torch_function():
             if not awaited.is_in(given):
                 return
-            results = [one for one in _tensors([result]) if one.is_floating_point()]
+            results = [one for one in tensors_in([result]) if one.is_floating_point()]
             is_attribute = getattr(function, "__name__", "") == "__get__"
             kept = function in DROPOUT and awaited.is_in(results)
             if function in _MOVES or is_attribute or kept:
@@ -133,7 +133,7 @@ class Projections(AbstractContextManager["Projections"]):
         self, module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]
     ) -> None:
         awaited = self._awaited
-        given = next(_tensors([*arguments, *options.values()]), None)
+        given = next(tensors_in([*arguments, *options.values()]), None)
         if awaited is None or given is None or awaited.taken_by is module or awaited.is_refused:
             return
         if threading.get_ident() != self._thread or not _is_same(awaited.output, given):
@@ -160,13 +160,15 @@ _PRODUCTS = (F.linear, torch.addmm)
 """The functions of linear layers: `nn.Linear` and transformers' `Conv1D`."""
 
 
-def _tensors(things: Iterable[Any]) -> Iterator[Tensor]:
-    """Yield the tensors in some things, and in lists of them."""
+def tensors_in(things: Iterable[Any]) -> Iterator[Tensor]:
+    """Yield the tensors in some things, and in lists and dictionaries of them."""
     for thing in things:
         if isinstance(thing, Tensor):
             yield thing
         elif isinstance(thing, list | tuple):
-            yield from _tensors(cast(Iterable[Any], thing))
+            yield from tensors_in(cast(Iterable[Any], thing))
+        elif isinstance(thing, dict):
+            yield from tensors_in(cast(dict[Any, Any], thing).values())
 
 
 def _address(tensor: Tensor) -> int:

@@ -196,6 +196,17 @@ class TestLongText:
         strip.click(position={"x": 5, "y": box["height"] - 5})
         until(page, "document.querySelector('.scroller').scrollTop > 500")
 
+    @pytest.mark.parametrize("has_touch", [False, True])
+    def test_the_strip_is_as_high_as_the_text(
+        self, long: str, open_page: Open, has_touch: bool
+    ) -> None:
+        page = open_page(long, viewport={"width": 390, "height": 844}, has_touch=has_touch)
+        for height in (844, 640):
+            page.set_viewport_size({"width": 390, "height": height})
+            shown(page)
+            strip, text = (page.locator(at).bounding_box() for at in (".minimap", ".scroller"))
+            assert strip["height"] == text["height"]
+
     def test_only_what_changes_is_touched(self, long: str, open_page: Open) -> None:
         page = open_page(long)
         page.evaluate(

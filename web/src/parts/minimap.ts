@@ -2,8 +2,6 @@ import { element } from "../dom/element";
 import { STEPS } from "../look/tint";
 import type { Chunk } from "./chunks";
 
-const WIDTH = 18;
-
 /** A strip beside a long text that shows where in it the lit tokens are; a click goes there. */
 export class Minimap {
   readonly element = element("canvas", { class: "minimap", "aria-hidden": "true" });
@@ -52,9 +50,10 @@ export class Minimap {
     this.element.classList.toggle("needed", needed);
     if (!needed || clientHeight === 0) return;
     const pixels = devicePixelRatio;
+    const width = Math.round(this.element.clientWidth * pixels);
     const height = Math.round(this.element.clientHeight * pixels);
     if (this.element.height !== height) this.element.height = height;
-    this.element.width = Math.round(WIDTH * pixels);
+    this.element.width = width;
     const pen = this.element.getContext("2d");
     if (!pen) return;
     const style = getComputedStyle(this.element);
@@ -62,7 +61,7 @@ export class Minimap {
     pen.fillRect(
       0,
       (scrollTop / scrollHeight) * height,
-      this.element.width,
+      width,
       (clientHeight / scrollHeight) * height,
     );
     const places = this.#places(scrollHeight);
@@ -72,12 +71,13 @@ export class Minimap {
       if (tint === 0) continue;
       pen.fillStyle = style.getPropertyValue(tint < 0 ? "column-rule-color" : "color");
       pen.globalAlpha = 0.15 + (0.85 * Math.abs(tint)) / STEPS;
-      pen.fillRect(4 * pixels, (places[token] as number) * height - thick / 2, 10 * pixels, thick);
+      const top = (places[token] as number) * height - thick / 2;
+      pen.fillRect(4 * pixels, top, width - 8 * pixels, thick);
     }
     if (this.#chosen !== null) {
       pen.globalAlpha = 1;
       pen.fillStyle = style.getPropertyValue("caret-color");
-      pen.fillRect(0, (places[this.#chosen] as number) * height - thick / 2, WIDTH * pixels, thick);
+      pen.fillRect(0, (places[this.#chosen] as number) * height - thick / 2, width, thick);
     }
   }
 
