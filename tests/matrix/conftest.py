@@ -16,6 +16,6 @@ def always_one_thread(one_thread: None) -> None:
 def bounds_of_few_scores() -> Iterator[None]:
     """Bound the scores of small matrices too, as only those of large ones are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scores, "_MANY_ROWS", 1)
+        patch.setattr(scores, "_MANY", 1)
         patch.setattr(scores, "_MANY_PAIRS", 1)
         yield

@@ -41,7 +41,7 @@ def test_long_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not bounded:
-        monkeypatch.setattr(scores, "_MANY_ROWS", 10**6)
+        monkeypatch.setattr(scores, "_MANY", 10**6)
     case = case_of(batch=1, heads=2, queries=67, keys=length, pattern=pattern, dtype=dtype)
     check_all(matrix_of(case), known_of(case))
 

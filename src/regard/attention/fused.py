@@ -44,7 +44,7 @@ def run(
             )
             inputs = replace(inputs, key=key, value=value)
         return attend_joined(inputs, _whole(inputs))
-    step = _step(inputs)
+    step = None if causal else _step(inputs)
     # With unequal head sizes PyTorch falls back to a kernel that materialises the matrix.
     query, key, value = same_head_size(inputs)
     if step is not None:
@@ -79,7 +79,7 @@ def density(inputs: AttentionInputs, lse: bool) -> float:
 
 
 def _step(inputs: AttentionInputs) -> Step | None:
-    return None if kernel_masks(inputs) or inputs.dropout else prepared(inputs)
+    return None if inputs.dropout else prepared(inputs)
 
 
 def _mask(inputs: AttentionInputs) -> Tensor | None:

@@ -154,10 +154,10 @@ def _choose(inputs: AttentionInputs, lse: bool) -> tuple[str, str]:
     masked = not fused.obstacle(inputs, lse) and not inputs.trains_bias
     if masked and not _is_plain(inputs) and costs.of_all_pairs(inputs) <= costs.CALL:
         return "fused", "there are few pairs, and computing all of them is fastest"
-    if inputs.bias is None and inputs.is_dense:
-        return "fused", "every query may attend to every key"
     if fused.kernel_masks(inputs):
         return "fused", "the kernel has a causal mask"
+    if inputs.bias is None and inputs.is_dense:
+        return "fused", "every query may attend to every key"
     masked = masked and _mask_size(inputs) <= LARGEST_MASK
     if masked and not _blocks_pay(inputs):
         return "fused", "the pattern leaves too few blocks empty for skipping them to pay"

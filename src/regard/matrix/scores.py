@@ -31,8 +31,8 @@ from regard.versions import Overwritten, Versions
 
 _LOCK = Lock()
 
-_MANY_ROWS, _MANY_PAIRS = 32, 2**18
-"""From so many rows and pairs on, norms take less time than the guards that they save."""
+_MANY, _MANY_PAIRS = 32, 2**18
+"""From so many rows, keys and pairs on, norms take less time than the guards that they save."""
 
 _SMALL = 64.0
 """Scores up to this size are exponentiated as they are: float32 has e⁶⁴ · n, and its inverse."""
@@ -389,7 +389,7 @@ class Scores:
     ) -> Float[Tensor, "batch heads rows 1"] | None:
         """Return |q| · max |k| for each row, which no |q·k| exceeds; None where it takes long."""
         sizes = rows.query.shape[:3]
-        few = sizes[2] < _MANY_ROWS or sizes.numel() * len(keys) < _MANY_PAIRS
+        few = min(sizes[2], len(keys)) < _MANY or sizes.numel() * len(keys) < _MANY_PAIRS
         if not self._has_reach or few or not isinstance(keys, range):
             return None
         name = (rows.batch, rows.key_heads, keys)
