@@ -67,4 +67,6 @@ def _live() -> str:
 
 def _mathml(found: re.Match[str]) -> str:
     display = "block" if found["element"] == "div" else "inline"
-    return convert(html.unescape(found["latex"]).strip(), display=display)
+    drawn = convert(html.unescape(found["latex"]).strip(), display=display)
+    # A formula of its own may be wider than a phone, and scroll: by keyboard too.
+    return drawn.replace("<math ", '<math tabindex="0" ', 1) if display == "block" else drawn

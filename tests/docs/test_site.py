@@ -222,8 +222,11 @@ def test_a_page_fits_its_screen(
     assert (max(luminance) < 60) if scheme == "dark" else (min(luminance) > 200)
 
 
-def test_axe_core_finds_nothing_grave(visit: Callable[..., Any]) -> None:
-    opened = visit("", width=1440, scheme="light")
+@pytest.mark.parametrize(
+    "place", ["", "guides/map/", "learn/concept/"], ids=["home", "map", "learn"]
+)
+def test_axe_core_finds_nothing_grave(visit: Callable[..., Any], place: str) -> None:
+    opened = visit(place, width=1440, scheme="light")
     # Material's own navigation has landmarks that are not told apart: that is moderate.
     found = findings_on_screens(opened)
     assert [one for one in found if one[2] in ("serious", "critical")] == []
