@@ -224,7 +224,8 @@ def _checkpointing(model: Any, tokens: Tensor) -> Generator[bool]:
     size = getattr(config, "hidden_size", 0) * getattr(config, "num_hidden_layers", 0)
     needed = tokens.numel() * size * _ACTIVATIONS * 4
     layers = [one for one in model.modules() if hasattr(type(one), "gradient_checkpointing")]
-    if needed <= _CHECKPOINTED or not layers or model.is_gradient_checkpointing:
+    already = any(getattr(one, "gradient_checkpointing", False) for one in model.modules())
+    if needed <= _CHECKPOINTED or not layers or already:
         yield False
         return
     before = [vars(layer).get("forward") for layer in layers]

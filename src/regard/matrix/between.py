@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.matrix.index import as_tensor, take
+from regard.matrix.index import take
 from regard.matrix.reduction import Sums, merged, zeros
 from regard.matrix.result import Result
 from regard.matrix.source import Fact
@@ -83,14 +83,24 @@ class Between:
         return Sums(view.outline, {"sums": sums})
 
     def update(self, state: Sums, tile: Tile) -> Sums:
-        weights, batch = tile.weights, as_tensor(tile.rows.batch)
-        queries = take(self.queries[batch], 2, tile.rows.queries).to(weights)
-        keys = take(self.keys[batch], 2, tile.keys).to(weights)
-        found = queries[:, None] @ weights @ keys[:, None].mT
-        tile.heads_of(state["sums"]).add_(found)
+        weights, batch = tile.weights, tile.rows.batch
+        queries, rows = _present(take(take(self.queries, 0, batch), 2, tile.rows.queries))
+        keys, columns = _present(take(take(self.keys, 0, batch), 2, tile.keys))
+        found = queries.to(weights)[:, None] @ weights @ keys.to(weights)[:, None].mT
+        sums = tile.heads_of(state["sums"])
+        sums[:, :, rows.to(sums.device)[:, None], columns.to(sums.device)] += found
         return state
 
     def finish(self, state: Sums) -> BetweenResult:
         outline, sums = state.outline, state["sums"]
         labels = outline.labels(query_groups=range(sums.shape[2]), key_groups=range(sums.shape[3]))
         return BetweenResult(labels, outline.trim(sums))
+
+
+def _present(groups: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the groups that have a member here, [batch, some, members], and their numbers.
+
+    A tile holds few of the sentences of a long text, and products with the others are all 0.
+    """
+    numbers = groups.ne(0).any(dim=2).any(dim=0).nonzero()[:, 0]
+    return groups[:, numbers], numbers
