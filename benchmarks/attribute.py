@@ -243,9 +243,13 @@ def _logit(log_prob: float) -> float:
 CAPTUM_RUN = """
 import json, sys, time, torch
 from captum.attr import FeatureAblation
+from transformers import AutoTokenizer
 from benchmarks.watch import loaded
+from materials import smollm2
 given = json.load(open(sys.argv[1]))
 tokens, spans = torch.tensor(given["tokens"]), given["spans"]
+# Not 0, which is what it takes by itself: that ends a text, and what stands before it is forgotten.
+(blank,) = AutoTokenizer.from_pretrained(smollm2())("\\n")["input_ids"]
 model, last = loaded(), tokens[0, -1]
 groups = torch.full_like(tokens[:, :-1], len(spans))
 for number, (start, stop) in enumerate(spans):
@@ -254,14 +258,16 @@ def log_prob(ids):
     return model(ids, use_cache=False, logits_to_keep=1).logits[:, -1].log_softmax(-1)[:, last]
 start = time.perf_counter()
 with torch.no_grad():
-    found = FeatureAblation(log_prob).attribute(tokens[:, :-1], baselines=0, feature_mask=groups)
+    found = FeatureAblation(log_prob).attribute(
+        tokens[:, :-1], baselines=blank, feature_mask=groups
+    )
 seconds = time.perf_counter() - start
 print(json.dumps({"scores": [float(found[0, start]) for start, _ in spans], "seconds": seconds}))
 """
 
 
 def peers_row(asked: Asked) -> Row:
-    """Return scores by captum's feature ablation: tokens of a passage become <|endoftext|>."""
+    """Return scores by captum's feature ablation: tokens of a passage become ends of lines."""
     spans = [(span.start, span.stop) for span in asked.spans]
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump({"tokens": asked.tokens.tolist(), "spans": spans}, file)
