@@ -168,6 +168,7 @@ def test_checkpointing_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(found.scores, plain.scores)
     assert found.checkpointed
     assert "layers were computed again" in found.table()
+    assert any("layers were computed again" in note for note in found.notes)
     assert not plain.checkpointed
     assert "computed again" not in plain.table()
     assert not any(getattr(one, "gradient_checkpointing", False) for one in model.modules())
@@ -175,6 +176,19 @@ def test_checkpointing_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(module.training for module in model.modules())
     assert all(parameter.requires_grad for parameter in model.parameters())
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_of_a_sure_answer_is_said_that_effects_understate() -> None:
+    assert run().notes == []
+    model = decoder()
+    # Its tied weights would change what it reads too.
+    model.lm_head.weight = torch.nn.Parameter(1e4 * model.lm_head.weight.detach())
+    found = attribute(model, tokenizer(), PROMPT, None, "lines")
+    assert found.log_prob > -0.01
+    (note,) = found.notes
+    assert "understate" in note
+    assert note in found.table()
+    assert attribute(model, tokenizer(), PROMPT, None, "lines", how="leave-one-out").notes == []
 
 
 def test_nothing_is_dropped_in_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """`Attribution`: which passages of a prompt an answer used."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
@@ -20,7 +21,8 @@ from regard.views.page import Page
 
 How = Literal["effects", "attention", "leave-one-out"]
 
-CHECKPOINTED = "(activations did not fit in 2 GiB: layers were computed again in the backward pass)"
+_SURE = math.log(0.7)
+"""Above this log-probability of a token, slopes are far below what hiding a passage does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,14 +105,28 @@ class Attribution:
         """Write the page to a file, with the arguments of `page`; return its path."""
         return self.page(title=title, about=about, checked=checked).save(path)
 
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on what to know of these scores, if anything."""
+        found: list[str] = []
+        if self.checkpointed:
+            found.append(
+                "Activations did not fit in 2 GiB: layers were computed again in the backward pass."
+            )
+        if self.how == "effects" and self.log_prob > _SURE * len(self.answer_tokens):
+            found.append(
+                "The model is nearly sure of this answer, where effects understate what passages "
+                "do: verify hides them."
+            )
+        return found
+
     def table(self, count: int | None = None) -> str:
         """Return the passages as lines of text, the largest score first."""
         largest = max(float(self.scores.abs().max()), 1e-12)
         lines = [
             f"answer: {self.answer.strip()}  (log-probability {self.log_prob:.2f}; by {self.how})"
         ]
-        if self.checkpointed:
-            lines.append(CHECKPOINTED)
+        lines += self.notes
         for passage, score in self.top(len(self.passages) if count is None else count):
             text = shorten(passage.text, width=72, placeholder=" …")
             lines.append(f"{score:+8.3f}  {bar(abs(score) / largest):<10}  {text}")

@@ -63,7 +63,7 @@ def facts_of(
         "colours": {"light": diverging.LIGHT, "dark": diverging.DARK},
         "how": found.how,
         "log_prob": _number(found.log_prob),
-        "checkpointed": found.checkpointed,
+        "notes": found.notes,
         "prompt": found.prompt_tokens,
         "answer": readable(found.answer_tokens),
         "passages": [(one.tokens.start, one.tokens.stop) for one in found.passages],

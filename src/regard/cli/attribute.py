@@ -9,7 +9,6 @@ from rich.table import Table
 
 from regard.attribution import Attribution, HiddenPassages
 from regard.attribution import attribute as score
-from regard.attribution.attribution import CHECKPOINTED
 from regard.cli.console import doing, one_line_errors, out, print_json, tell
 from regard.cli.loading import load
 from regard.cli.options import DeviceOption, JsonOption, ModelOption, PickleOption, RemoteCodeOption
@@ -103,8 +102,8 @@ def _print(found: Attribution, checked: HiddenPassages | None, top: int) -> None
     console, exact = out(), _exact(checked)
     console.print(f"answer: {found.answer.strip()}", markup=False)
     console.print(f"log-probability {found.log_prob:.2f}; scores by {found.how}", style="dim")
-    if found.checkpointed:
-        console.print(CHECKPOINTED, style="dim", markup=False)
+    for note in found.notes:
+        console.print(note, style="dim", markup=False)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("score", justify="right", style="bold", no_wrap=True)
     if exact:
@@ -134,6 +133,7 @@ def _as_data(found: Attribution, checked: HiddenPassages | None) -> dict[str, An
         "log_prob": found.log_prob,
         "how": found.how,
         "checkpointed": found.checkpointed,
+        "notes": found.notes,
         "passages": [
             {
                 "text": passage.text,

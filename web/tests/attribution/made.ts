@@ -9,7 +9,7 @@ export function someAttribution(): Attribution {
     colours: { light: ["#ff0000", "#ffffff", "#0000ff"], dark: ["#ff0000", "#000000", "#0000ff"] },
     how: "effects",
     log_prob: -1.5,
-    checkpointed: false,
+    notes: [],
     prompt: ["One", " is", "\n", "Two", "\n", "Three", " are"],
     answer: [" it", "."],
     passages: [

@@ -12,8 +12,8 @@ export interface Attribution {
   readonly colours: Stops;
   readonly how: How;
   readonly log_prob: number;
-  /** Whether layers were computed again in the backward pass. */
-  readonly checkpointed: boolean;
+  /** Sentences on what to know of the scores. */
+  readonly notes: readonly string[];
   /** The tokens of the prompt and of the answer, as pieces of text. */
   readonly prompt: readonly string[];
   readonly answer: readonly string[];

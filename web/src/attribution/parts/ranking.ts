@@ -24,10 +24,8 @@ export class Ranking {
       this.#list,
       element("p", { class: "small-print" }, MEANINGS[found.how]),
     );
-    if (found.checkpointed) {
-      const words =
-        "Activations did not fit in 2 GiB: layers were computed again in the backward pass.";
-      this.element.append(element("p", { class: "small-print" }, words));
+    for (const note of found.notes) {
+      this.element.append(element("p", { class: "small-print" }, note));
     }
   }
 
