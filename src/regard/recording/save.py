@@ -376,8 +376,9 @@ def _text_facts(name: str, tokens: Sequence[str], text: str | None) -> TextFacts
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in ("regard", "torch", "transformers", "zarr"):
+    # torch says which build it is, which its package need not.
+    found = {"python": platform.python_version(), "torch": str(torch.__version__)}
+    for name in ("regard", "transformers", "zarr"):
         with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found
