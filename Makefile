@@ -56,7 +56,7 @@ docs:
 PYTEST = OMP_NUM_THREADS=1 .ci/step "$@" python -m pytest -q -n auto --dist worksteal
 
 test:
-	@$(PYTEST) -m "not slow and not thorough"
+	@$(PYTEST) -m "not slow and not thorough and not processes"
 
 tests:
 	@$(PYTEST) -m "not thorough" --durations 25

@@ -60,3 +60,9 @@ CONTEXT_CITE = Peer("context-cite", "0.0.4")
 
 CAPTUM = Peer("captum", "0.9.0")
 """It wants matplotlib, and NumPy below 3."""
+
+FLASHTRACE = Peer("flashtrace", "0.1.1")
+"""With it come spacy, seaborn and wordfreq."""
+
+INSEQ = Peer("inseq", "0.7.1")
+"""It wants a typeguard of long ago."""

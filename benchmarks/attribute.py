@@ -10,7 +10,8 @@ what the answer loses if a passage is hidden by a mask, with positions kept.
 `quality`: which passage comes first, the rank correlation with leave-one-out, and what the answer
 loses without the strongest passages together. `datamodel`: how well sums of scores rank random
 halves of the passages by the probability of the answer (Spearman, 32 halves), beside ContextCite's
-own regression on 32 and 64 others. `peers`: captum's feature ablation. `cost`: one long prompt.
+own regression on 32 and 64 others. `peers`: captum's feature ablation, flashtrace and inseq, on the
+same prompts. `cost`: one long prompt.
 
 What was measured of a prompt is kept beside the results, and not measured again, because the run
 of all prompts takes hours on two cores: delete the file to begin anew. `--minutes` ends a run
@@ -25,6 +26,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, DynamicCache
 
 import regard
+from benchmarks._attribute_peers import WAYS, Given, found_by
 from benchmarks._measure import (
     Figure,
     in_child,
@@ -44,7 +47,7 @@ from benchmarks._measure import (
     versions,
 )
 from benchmarks._passages import KINDS, Kind, Planted, planted
-from benchmarks._peers import CAPTUM, CONTEXT_CITE
+from benchmarks._peers import CONTEXT_CITE
 from benchmarks._results import FOLDER
 from benchmarks.watch import loaded
 from materials import smollm2
@@ -240,47 +243,19 @@ def _logit(log_prob: float) -> float:
     return log_prob - math.log(-math.expm1(min(log_prob, -1e-9)))
 
 
-CAPTUM_RUN = """
-import json, sys, time, torch
-from captum.attr import FeatureAblation
-from transformers import AutoTokenizer
-from benchmarks.watch import loaded
-from materials import smollm2
-given = json.load(open(sys.argv[1]))
-tokens, spans = torch.tensor(given["tokens"]), given["spans"]
-# Not 0, which is what it takes by itself: that ends a text, and what stands before it is forgotten.
-(blank,) = AutoTokenizer.from_pretrained(smollm2())("\\n")["input_ids"]
-model, last = loaded(), tokens[0, -1]
-groups = torch.full_like(tokens[:, :-1], len(spans))
-for number, (start, stop) in enumerate(spans):
-    groups[0, start:stop] = number
-def log_prob(ids):
-    return model(ids, use_cache=False, logits_to_keep=1).logits[:, -1].log_softmax(-1)[:, last]
-start = time.perf_counter()
-with torch.no_grad():
-    found = FeatureAblation(log_prob).attribute(
-        tokens[:, :-1], baselines=blank, feature_mask=groups
-    )
-seconds = time.perf_counter() - start
-print(json.dumps({"scores": [float(found[0, start]) for start, _ in spans], "seconds": seconds}))
-"""
-
-
-def peers_row(asked: Asked) -> Row:
-    """Return scores by captum's feature ablation: tokens of a passage become ends of lines."""
+def peer_row(name: str, asked: Asked) -> Row:
+    """Return scores by one of the peers, in an environment of its own."""
+    prompt, tokens = asked.prompt, asked.tokens[0].tolist()
     spans = [(span.start, span.stop) for span in asked.spans]
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump({"tokens": asked.tokens.tolist(), "spans": spans}, file)
-        file.flush()
-        command = [str(CAPTUM.python), "-c", CAPTUM_RUN, file.name]
-        ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(ran.stdout.splitlines()[-1])
+    given = Given(prompt.text, prompt.answer, prompt.passages, tokens, spans)
+    scores, passes, memory = found_by(name, given)
+    return {"scores": scores, "passes": passes, "memory": memory}
 
 
 MEASURES: dict[str, Callable[[Asked], Row]] = {
     "quality": quality_row,
     "datamodel": datamodel_row,
-    "peers": peers_row,
+    **{name: partial(peer_row, name) for name in WAYS},
 }
 
 
@@ -340,19 +315,25 @@ def datamodel_figures(kind: str, rows: list[Row]) -> Iterator[Figure]:
     yield Figure(f"{kind}, effects over ContextCite", found["effects"] / best, "", "≥ 0.8")
 
 
-def peers_figures(kind: str, rows: list[Row]) -> Iterator[Figure]:
+def peer_figures(name: str, kind: str, rows: list[Row]) -> Iterator[Figure]:
     rows = [row for row in rows if "truth" in row]
     if not rows:
         return
-    like = [spearman(row["scores"], row["truth"]) for row in rows]
     first = [strongest(row["scores"])[0] == row["planted"] for row in rows]
-    name = f"{kind}, captum feature ablation"
-    yield Figure(f"{name}: fact first", _mean(first), "", "", _prompts(rows))
-    yield Figure(f"{name}: Spearman with leave-one-out", _mean(like), "")
-    yield Figure(f"{name}: time", _mean([row["seconds"] for row in rows]), "s")
+    like = [spearman(row["scores"], row["truth"]) for row in rows]
+    passes, memory = (_mean([row[one] for row in rows]) for one in ("passes", "memory"))
+    yield Figure(f"{kind}, {name}: fact first", _mean(first), "", "", _prompts(rows))
+    yield Figure(f"{kind}, {name}: Spearman with leave-one-out", _mean(like), "")
+    note = "by time of the CPU"
+    yield Figure(f"{kind}, {name}: cost in forward passes", passes, "", "", note)
+    yield Figure(f"{kind}, {name}: memory beyond the model", memory / 1e9, "GB")
 
 
-FIGURES = {"quality": quality_figures, "datamodel": datamodel_figures, "peers": peers_figures}
+FIGURES: dict[str, Callable[[str, list[Row]], Iterator[Figure]]] = {
+    "quality": quality_figures,
+    "datamodel": datamodel_figures,
+    **{name: partial(peer_figures, name) for name in WAYS},
+}
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -463,7 +444,7 @@ def figures(part: str, kinds: Sequence[Kind], path: Path, limit: int) -> Iterato
 def main() -> None:
     """Run what the command line asks for."""
     parser = parser_of(__doc__ or "")
-    parts = [*MEASURES, "cost"]
+    parts = ["quality", "datamodel", "peers", "cost"]
     parser.add_argument("--only", nargs="+", choices=parts, default=parts, metavar="PART")
     parser.add_argument("--prompts", type=int, default=40, help="prompts of each kind, at most")
     parser.add_argument("--minutes", type=float, default=math.inf, help="when to begin no more")
@@ -473,13 +454,14 @@ def main() -> None:
     asked.rows.parent.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + 60 * asked.minutes
     for part in asked.only:
-        if part == "cost":
-            found = cost()
-        else:
-            measured(part, KINDS[:2], asked.rows, asked.prompts, end)
-            found = figures(part, KINDS[:2], asked.rows, asked.prompts)
-        for figure in found:
-            report(figure, as_json=asked.json)
+        for one in WAYS if part == "peers" else [part]:
+            if one == "cost":
+                found = cost()
+            else:
+                measured(one, KINDS[:2], asked.rows, asked.prompts, end)
+                found = figures(one, KINDS[:2], asked.rows, asked.prompts)
+            for figure in found:
+                report(figure, as_json=asked.json)
 
 
 if __name__ == "__main__":

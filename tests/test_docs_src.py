@@ -8,14 +8,9 @@ import pytest
 
 from docs_src.running import ROOT, Source, sections, sources
 
-SOURCES = [
-    pytest.param(
-        source,
-        id=f"{source.room}/{source.name}",
-        marks=[pytest.mark.slow] if source.needs_model else [],
-    )
-    for source in sources()
-]
+pytestmark = pytest.mark.slow
+
+SOURCES = [pytest.param(source, id=f"{source.room}/{source.name}") for source in sources()]
 LESSONS = sorted(page for page in ROOT.glob("docs/learn/*.md") if page.stem != "index")
 PAGES = sorted(ROOT.glob("docs/**/*.md"))
 

@@ -8,7 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
+import pytest
+
 import regard
+
+pytestmark = pytest.mark.processes
 
 OPTIONAL = (
     "conllu",

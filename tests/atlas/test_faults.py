@@ -23,7 +23,7 @@ from tests.atlas.surveying import (
     small_model,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("one_thread", "quiet_transformers")]
 
 FILES = 6
 

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 CODE = """
 import torch, regard
 from regard.attention.mkl_warmup import warm_up_mkl

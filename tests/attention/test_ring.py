@@ -37,6 +37,8 @@ from tests.attention.cases import Case, biases, case_of, results
 from tests.ranks import Ranks, ranks
 from tests.strategies import fewer, patterns
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module", params=[1, 2, 4], ids=lambda count: f"{count} ranks")
 def ring(request: pytest.FixtureRequest) -> Iterator[Ranks]:

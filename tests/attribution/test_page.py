@@ -19,6 +19,12 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 LINES = ["The sea was calm .", "Harriet bought a violin .", "Oliver bought a kite ."]
 PROMPT = "\n".join([*LINES, "what did Harriet buy ?"])
 ANSWER = "Harriet bought a violin"
+AT_ITS_MIDDLE = """element => {
+  const box = element.getBoundingClientRect();
+  const found = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+  return element.contains(found);
+}"""
+"""Whether an element is what is seen where it lies."""
 
 
 @pytest.fixture
@@ -210,6 +216,12 @@ class TestUse:
         assert page.evaluate(TEXT_FAULTS) == []
         shaded = page.locator(".passage, .word, .key, .queries .score, .atlas-cell")
         assert min(shaded.evaluate_all(CONTRASTS)) >= 4.5
+
+    def test_passages_are_in_sight_beside_a_long_answer(self, open_page: Open) -> None:
+        answer = " ".join([ANSWER] * 40)
+        result = attribute(decoder(), tokenizer(), PROMPT, answer, "lines", each_token=True)
+        page = open_page(result.page().html, viewport={"width": 1440, "height": 700})
+        assert page.locator(".ranking-row").first.evaluate(AT_ITS_MIDDLE)
 
     def test_axe_core_finds_nothing(self, html: str, open_page: Open) -> None:
         assert findings_on_screens(open_page(html, "#passage=2&head=1.3&word=1")) == []

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from regard.cli.app import app
 from tests.server.made import Made, made_book
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("one_thread")]
 
 
 @pytest.fixture(scope="module")

@@ -563,6 +563,7 @@ def test_learned_queries_have_no_positions() -> None:
     attention(module, query[:, :, :1], key, key, None)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_is_told_nothing_of_graph_breaks() -> None:
     """Masks and patterns are kept out of the graph, instead of failing to be traced."""
     made, config = DECODERS["window"]

@@ -17,6 +17,8 @@ from tests.attention.cases import case_of
 from tests.matrix import on_ranks
 from tests.ranks import Ranks, ranks
 
+pytestmark = pytest.mark.processes
+
 LENGTH = 92
 
 

@@ -8,6 +8,8 @@ import torch
 
 from regard.patterns import Layout, causal, columns, layout, window
 
+pytestmark = pytest.mark.slow
+
 MILLION = 1 << 20
 
 # Time is that of one thread, as a multiple of what a sixteenth of the length takes. Memory is the

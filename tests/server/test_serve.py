@@ -23,6 +23,8 @@ import pytest
 from regard.server.serve import link, listening
 from tests.server.made import Made
 
+pytestmark = pytest.mark.processes
+
 COMMAND = [sys.executable, "-c", "from regard.cli import main; main()", "map"]
 PATIENCE = 60.0
 

@@ -17,6 +17,8 @@ from tests.ranks import Ranks, ranks
 from tests.small import SIZES
 from tests.watch import sharded
 
+pytestmark = pytest.mark.processes
+
 IDS = torch.arange(3, 23)[None]
 HEADS = {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 4}
 
