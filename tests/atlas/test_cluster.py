@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -143,14 +142,6 @@ def actors(below: int) -> list[psutil.Process]:
     return found
 
 
-def name_of(process: psutil.Process) -> str:
-    """Return the name of a process, "" if it is gone."""
-    try:
-        return process.name()
-    except psutil.NoSuchProcess:
-        return ""
-
-
 def of_ours(warned: str) -> list[str]:
     """Return what is told but for one thing that Ray's core says to everyone who uses Ray Data.
 
@@ -199,24 +190,18 @@ def test_what_ray_is_told_is_taken_back() -> None:
 
 
 def test_a_killed_driver_is_started_again_and_goes_on(
-    own_cluster: str,
-    drive: Callable[..., Any],
-    corpus: Path,
-    loader: Loader,
-    here: Atlas,
-    tmp_path: Path,
+    own_cluster: str, drive: Callable[..., Any], corpus: Path, here: Atlas, tmp_path: Path
 ) -> None:
+    import ray
+
     out = tmp_path / "a.atlas"
-    process = drive(corpus, out, most=4)
-    wait_for(lambda: len(parts_of(out)) >= 4)
-    below = psutil.Process(process.pid).children(recursive=True)
+    process = drive(corpus, out, own_cluster, most=4)
+    wait_for(lambda: len(parts_of(out)) >= 4 or process.poll() is not None)
+    assert process.poll() is None, process.communicate()
     process.send_signal(signal.SIGKILL)
     process.wait()
-    # Those that work follow the driver. Some that tend them may stay for a while.
-    wait_for(lambda: not any("_Count" in name_of(left) for left in below))
-    for left in below:
-        with suppress(psutil.NoSuchProcess):
-            left.kill()
+    # Those that work follow the driver.
+    wait_for(lambda: not actors(os.getpid()))
     parts = parts_of(out)
     assert 4 <= len(parts) < FILES
     # What is taken as it is shows what is not counted again.
@@ -224,14 +209,21 @@ def test_a_killed_driver_is_started_again_and_goes_on(
         tally = Tally.load(part)
         tally.add("documents", 1_000)
         part.write_bytes(tally.to_bytes())
-    found = survey(corpus, out, loader, length=64, shards=FILES, workers=2)
+    process = drive(corpus, out, own_cluster)
+    printed, warned = process.communicate(timeout=600)
+    assert process.returncode == 0, warned
+    assert (printed, of_ours(warned)) == ("", [])
+    found = Atlas(out)
     assert found.about.documents == here.about.documents + 1_000 * len(parts)
-    about = Atlas(out).path / "atlas.json"
+    about = found.path / "atlas.json"
     said = about.read_text("utf-8").replace(
         f'"documents": {found.about.documents}', f'"documents": {here.about.documents}'
     )
     about.write_text(said, encoding="utf-8")
     assert_alike(Atlas(out), here)
+    # The cluster that was found by its address is left alone.
+    assert ray.is_initialized()
+    assert ray.cluster_resources()["CPU"] == 2
 
 
 def test_a_users_cluster_is_used_and_left_alone(
@@ -246,24 +238,6 @@ def test_a_users_cluster_is_used_and_left_alone(
     assert_alike(found, here)
     assert ray.is_initialized()
     assert ray.data.DataContext.get_current().enable_progress_bars == before
-
-
-def test_a_cluster_is_found_by_its_address(
-    own_cluster: str,
-    drive: Callable[..., Any],
-    corpus: Path,
-    here: Atlas,
-    tmp_path: Path,
-) -> None:
-    import ray
-
-    process = drive(corpus, tmp_path / "a.atlas", own_cluster, shards=3)
-    printed, warned = process.communicate(timeout=600)
-    assert process.returncode == 0, warned
-    assert (printed, of_ours(warned)) == ("", [])
-    assert_alike(Atlas(tmp_path / "a.atlas"), here)
-    assert ray.is_initialized()
-    assert ray.cluster_resources()["CPU"] == 2
 
 
 def test_a_killed_worker_loses_nothing(
