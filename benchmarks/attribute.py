@@ -271,7 +271,7 @@ def spearman(one: Sequence[float], other: Sequence[float]) -> float:
 def quality_figures(kind: str, rows: list[Row]) -> Iterator[Figure]:
     aimed = {"effects": ("≥ 0.95", "≥ 0.7")}
     sure = [row for row in rows if strongest(row["truth"])[0] == row["planted"]]
-    note = f"{len(rows)} prompts; leave-one-out has the fact first in {len(sure)}"
+    note = f"{_prompts(rows)}; leave-one-out has the fact first in {len(sure)}"
     for name in rows[0]["scores"]:
         first = [strongest(row["scores"][name])[0] == row["planted"] for row in sure]
         like = [spearman(row["scores"][name], row["truth"]) for row in rows]
