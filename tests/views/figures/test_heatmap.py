@@ -1,7 +1,9 @@
 """The attention matrix as a picture."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import matplotlib.style
@@ -14,6 +16,7 @@ from matplotlib.figure import Figure
 from regard import AttentionMatrix, EffectMatrix, causal
 from regard.matrix import NormMatrix
 from regard.views.figures.heatmap import heatmap
+from regard.views.figures.ticks import Ticks
 from tests.views.figures.examples import STRANGE, call_of, causal_matrix, dense, matrix, words
 from tests.views.figures.layout import check_files, check_layout, labels, texts
 
@@ -59,6 +62,19 @@ def test_where_tokens_have_no_room_there_are_round_positions() -> None:
     figure = heatmap(matrix(300, heads=1), words(300))
     assert labels(figure.axes[0], "x")[:3] == ["0", "50", "100"]
     check_layout(figure)
+
+
+def test_tokens_of_a_long_text_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    put, tried = Ticks._put, []
+
+    def counting(ticks: Ticks, at: Sequence[int], *others: Any, **options: Any) -> None:
+        tried.append(len(at))
+        put(ticks, at, *others, **options)
+
+    monkeypatch.setattr(Ticks, "_put", counting)
+    figure = heatmap(matrix(2000, heads=1), words(2000))
+    assert labels(figure.axes[0], "y")[:3] == ["0", "200", "400"]
+    assert max(tried) < 40
 
 
 def test_more_tokens_fit_on_more_paper() -> None:

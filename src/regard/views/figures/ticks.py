@@ -33,6 +33,10 @@ class Ticks:
         """Return the distance between two labels on an Axes of a size, in points."""
         return size[self.axis == "y"] / max(1, len(self.places))
 
+    def fitting(self, size: tuple[float, float]) -> float:
+        """Return the largest font size of labels on an Axes of a size."""
+        return floor(10 * self.room(size) / LINE) / 10
+
     def put(self, size: float, room: float) -> None:
         """Write the labels at a font size; round positions if there are none or it is too small."""
         if self.labels is None or size < LEAST:
@@ -61,11 +65,13 @@ def tick(rows: Ticks, columns: Ticks) -> tuple[float, float]:
         Width and height of an Axes with its labels, in points.
     """
     both = rows, columns
-    sizes = [SMALL for _ in both]
+    whole = _points(rows.panels[0].figure.figure)
+    # Thousands of labels take minutes: not even tried if they would not fit on the whole figure.
+    sizes = [SMALL if ticks.fitting(whole) >= LEAST else 0.0 for ticks in both]
     size = (0.0, 0.0)
     for attempt in range(5):
         size = size_in_points(rows.panels[0])
-        fitting = [floor(10 * ticks.room(size) / LINE) / 10 for ticks in both]
+        fitting = [ticks.fitting(size) for ticks in both]
         if attempt and all(a >= b for a, b in zip(fitting, sizes, strict=True)):
             break
         sizes = [
@@ -75,6 +81,12 @@ def tick(rows: Ticks, columns: Ticks) -> tuple[float, float]:
         for ticks, each in zip(both, sizes, strict=True):
             ticks.put(each, ticks.room(size))
     return size
+
+
+def _points(figure: Any) -> tuple[float, float]:
+    """Return the width and height of a figure, in points."""
+    width, height = figure.get_size_inches()
+    return 72 * width, 72 * height
 
 
 def _smaller(now: float, fitting: float) -> float:
