@@ -48,8 +48,8 @@ def families() -> list[str]:
 
 def drawable(text: str) -> str:
     """Return text with "□" for each character without a glyph."""
-    names = tuple(families())
-    return "".join(char if _is_known(char, names, _generic()) else MISSING for char in text)
+    names, generic = tuple(families()), _generic()
+    return "".join(char if _is_known(char, names, generic) else MISSING for char in text)
 
 
 def width_of(text: str, size: float) -> float:
