@@ -77,6 +77,16 @@ def test_tokens_of_a_long_text_are_not_tried(monkeypatch: pytest.MonkeyPatch) ->
     assert max(tried) < 40
 
 
+@pytest.mark.parametrize("count", [30, 45, 60])
+def test_positions_have_marks_after_tokens_were_tried(count: int) -> None:
+    tried, plain = (
+        heatmap(matrix(count, heads=1), tokens).axes[0] for tokens in (words(count), None)
+    )
+    for one, other in ((tried.xaxis, plain.xaxis), (tried.yaxis, plain.yaxis)):
+        marks = [axis.get_major_ticks()[0].tick1line.get_markersize() for axis in (one, other)]
+        assert marks[0] == marks[1] > 0
+
+
 def test_more_tokens_fit_on_more_paper() -> None:
     figure = heatmap(matrix(40), words(40), head=0, figsize=(6.0, 5.6))
     assert labels(figure.axes[0], "x") == words(40)

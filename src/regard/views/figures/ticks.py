@@ -42,13 +42,27 @@ class Ticks:
         if self.labels is None or size < LEAST:
             at = round_places(self.places, room, across=self.axis == "x")
             self._put(at, [f"{self.places[i]:,}" for i in at], SMALL, rotation=0)
+            if self.labels is not None:
+                self._mark_as_usual()
             return
         wide = self.axis == "x" and any(
             width_of(text, size) + size / 2 > room for text in self.labels
         )
         self._put(range(len(self.labels)), self.labels, size, rotation=90 if wide else 0)
+        self._mark(0, 3)
+
+    def _mark_as_usual(self) -> None:
+        """Undo what tokens that were tried before have set."""
+        import matplotlib
+
+        settings: Any = matplotlib.rcParams
+        usual = f"{self.axis}tick.major"
+        self._mark(settings[f"{usual}.size"], settings[f"{usual}.pad"])
+
+    def _mark(self, length: float, pad: float) -> None:
+        """Set the length of tick marks, and the distance of their labels, in points."""
         for ax in self.panels:
-            ax.tick_params(axis=self.axis, length=0, pad=3)
+            ax.tick_params(axis=self.axis, length=length, pad=pad)
 
     def _put(self, at: Sequence[int], labels: list[str], size: float, *, rotation: int) -> None:
         for ax in self.panels:
