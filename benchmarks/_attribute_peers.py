@@ -2,20 +2,17 @@
 its environment."""
 
 import json
-import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 from transformers import AutoTokenizer
 
 import regard
-from benchmarks._measure import in_child, peak_bytes
-from benchmarks._peers import CAPTUM, FLASHTRACE, INSEQ, Peer
+from benchmarks._measure import cpu_timed, in_child, peak_bytes
+from benchmarks._peers import CAPTUM, FLASHTRACE, INSEQ, Peer, python_of
 from benchmarks.watch import loaded
 from materials import smollm2
 
@@ -43,7 +40,6 @@ class Given:
         return [float(values[start:stop].sum()) for start, stop in self.spans]
 
 
-T = TypeVar("T")
 Way = Callable[[Given], list[float]]
 
 
@@ -133,9 +129,7 @@ def found_by(name: str, given: Given) -> tuple[list[float], float, float]:
         json.dump(asdict(given), file)
         file.flush()
         code = f"from benchmarks._attribute_peers import show; show({name!r}, {file.name!r})"
-        peer = WAYS[name][1]
-        python = sys.executable if peer is None else peer.python
-        cost, memory, *scores = in_child(code, python=python)
+        cost, memory, *scores = in_child(code, python=python_of(WAYS[name][1]))
     return scores, cost, memory
 
 
@@ -150,15 +144,9 @@ def show(name: str, path: str) -> None:
     def forward() -> object:
         return bare(tokens, use_cache=False, logits_to_keep=1)
 
-    passes = [_timed(forward)[1]]
+    passes = [cpu_timed(forward)[1]]
     before = peak_bytes()
-    scores, seconds = _timed(lambda: way(given))
+    scores, seconds = cpu_timed(lambda: way(given))
     memory = peak_bytes() - before
-    passes.append(_timed(forward)[1])
+    passes.append(cpu_timed(forward)[1])
     print(seconds / min(passes), memory, *scores)
-
-
-def _timed(run: Callable[[], T]) -> tuple[T, float]:
-    """Return what a function returns, and how long the processor took."""
-    start = time.process_time()
-    return run(), time.process_time() - start

@@ -4,16 +4,14 @@ The target is the first logit of the last token.
 """
 
 import resource
-import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 import regard
-from benchmarks._measure import in_child, peak_bytes
-from benchmarks._peers import CAPTUM, TRANSFORMER_LENS, Peer
+from benchmarks._measure import cpu_timed, in_child, peak_bytes
+from benchmarks._peers import CAPTUM, TRANSFORMER_LENS, Peer, python_of
 from benchmarks.watch import loaded, text
 from materials import smollm2
 from regard.matrix import Received
@@ -107,9 +105,7 @@ def found_by(name: str, length: int) -> tuple[float, float, Heads]:
         RuntimeError: it needs more memory than it may take.
     """
     code = f"from benchmarks._effects_peers import show; show({name!r}, {length})"
-    peer = WAYS[name][1]
-    python = sys.executable if peer is None else peer.python
-    seconds, memory, *heads = in_child(code, python=python)
+    seconds, memory, *heads = in_child(code, python=python_of(WAYS[name][1]))
     return seconds, memory, torch.tensor(heads)
 
 
@@ -118,6 +114,6 @@ def show(name: str, length: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     way, tokens = WAYS[name][0](), text(length)
     way(tokens[:, :16])
-    before, start = peak_bytes(), time.process_time()
-    found = way(tokens)
-    print(time.process_time() - start, peak_bytes() - before, *found.flatten().tolist())
+    before = peak_bytes()
+    found, seconds = cpu_timed(lambda: way(tokens))
+    print(seconds, peak_bytes() - before, *found.flatten().tolist())

@@ -14,9 +14,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,12 @@ def _seconds(contender: Callable[[], object], runs: int) -> float:
     for _ in range(runs):
         contender()
     return (time.perf_counter() - start) / runs
+
+
+def cpu_timed(run: Callable[[], T]) -> tuple[T, float]:
+    """Return what a function returns, and the seconds that the processor took."""
+    start = time.process_time()
+    return run(), time.process_time() - start
 
 
 def peak_bytes() -> int:

@@ -49,6 +49,11 @@ class Peer:
         run(str(folder / "bin/python"), *install, failure=failure)
 
 
+def python_of(peer: Peer | None) -> str | Path:
+    """Return the interpreter of a peer's environment; that of this one for None."""
+    return sys.executable if peer is None else peer.python
+
+
 BERTVIZ = Peer("bertviz", "1.4.1")
 """With it comes boto3, which wants dateutil below 3."""
 

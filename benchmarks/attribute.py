@@ -38,6 +38,7 @@ import regard
 from benchmarks._attribute_peers import WAYS, Given, found_by
 from benchmarks._measure import (
     Figure,
+    cpu_timed,
     in_child,
     introduce,
     machine,
@@ -75,9 +76,12 @@ class Asked:
 
     def __init__(self, model: Any, tokenizer: Any, prompt: Planted) -> None:
         self.model, self.tokenizer, self.prompt = model, tokenizer, prompt
-        given = prompt_of(tokenizer, prompt.text, prompt.passages)
-        self.tokens = torch.tensor([given.ids + tokenizer(prompt.answer)["input_ids"]])
-        self.spans = [passage.tokens for passage in given.passages]
+        found = prompt_of(tokenizer, prompt.text, prompt.passages)
+        tokens = found.ids + tokenizer(prompt.answer)["input_ids"]
+        self.tokens = torch.tensor([tokens])
+        self.spans = [passage.tokens for passage in found.passages]
+        ends = [(span.start, span.stop) for span in self.spans]
+        self.given = Given(prompt.text, prompt.answer, prompt.passages, tokens, ends)
 
     @torch.no_grad()
     def forward(self) -> object:
@@ -132,10 +136,6 @@ class Asked:
     def _log_prob(self, logits: Tensor) -> float:
         return float(logits[0, -1].log_softmax(dim=-1)[self.tokens[0, -1]])
 
-    def by_passage(self, values: Tensor) -> list[float]:
-        """Return the sums of values of tokens over each passage."""
-        return [float(values[span.start : span.stop].sum()) for span in self.spans]
-
 
 def attention(asked: Asked) -> dict[str, list[float]]:
     """Return scores by attention: of all rows, of the row that predicts the answer, by rollout."""
@@ -147,9 +147,9 @@ def attention(asked: Asked) -> dict[str, list[float]]:
     rows = torch.stack([call.matrix[0, :, last] for call in seen]).mean(dim=(0, 1))
     rolled = rollout([call.matrix[0] for call in seen], tokens=[last])[0]
     return {
-        "mean attention": asked.by_passage(torch.as_tensor(received).sum(dim=0)),
-        "last-row attention": asked.by_passage(rows),
-        "rollout": asked.by_passage(rolled),
+        "mean attention": asked.given.sums(torch.as_tensor(received).sum(dim=0)),
+        "last-row attention": asked.given.sums(rows),
+        "rollout": asked.given.sums(rolled),
     }
 
 
@@ -158,7 +158,7 @@ def gradient_times_input(asked: Asked) -> list[float]:
     inputs = model.get_input_embeddings()(tokens[:, :-1]).detach().requires_grad_()
     logits = model(inputs_embeds=inputs, use_cache=False, logits_to_keep=1).logits[0, -1]
     (gradient,) = torch.autograd.grad(logits.log_softmax(dim=-1)[tokens[0, -1]], inputs)
-    return asked.by_passage((gradient * inputs).detach()[0].sum(dim=1))
+    return asked.given.sums((gradient * inputs).detach()[0].sum(dim=1))
 
 
 def quality_row(asked: Asked) -> Row:
@@ -166,9 +166,7 @@ def quality_row(asked: Asked) -> Row:
     seconds: dict[str, float] = {}
 
     def timed(name: str, run: Callable[[], Any]) -> Any:
-        start = time.process_time()
-        found = run()
-        seconds[name] = time.process_time() - start
+        found, seconds[name] = cpu_timed(run)
         return found
 
     timed("forward", asked.forward)
@@ -245,10 +243,7 @@ def _logit(log_prob: float) -> float:
 
 def peer_row(name: str, asked: Asked) -> Row:
     """Return scores by one of the peers, in an environment of its own."""
-    prompt, tokens = asked.prompt, asked.tokens[0].tolist()
-    spans = [(span.start, span.stop) for span in asked.spans]
-    given = Given(prompt.text, prompt.answer, prompt.passages, tokens, spans)
-    scores, passes, memory = found_by(name, given)
+    scores, passes, memory = found_by(name, asked.given)
     return {"scores": scores, "passes": passes, "memory": memory}
 
 
