@@ -102,5 +102,6 @@ def _present(groups: Tensor) -> tuple[Tensor, Tensor]:
 
     A tile holds few of the sentences of a long text, and products with the others are all 0.
     """
-    numbers = groups.ne(0).any(dim=2).any(dim=0).nonzero()[:, 0]
+    members = groups if groups.dtype == torch.bool else groups.ne(0)
+    numbers = members.any(dim=2).any(dim=0).nonzero()[:, 0]
     return groups[:, numbers], numbers

@@ -111,14 +111,20 @@ class Effects(Derived):
         columns: Sequence[KeyColumns],
         weights: Iterator[Tensor],
         buffers: Buffers,
-    ) -> None:
-        """Compute and keep g·o of rows, from their weights on all columns they may look at."""
+    ) -> Tensor | None:
+        """Compute and keep g·o of rows, from their weights on all columns they may look at.
+
+        Return A · (g·v), if columns are in one part; of several parts it takes too much memory.
+        """
         shape = (len(rows.batch), len(rows.heads), len(rows.queries))
         total = torch.zeros(shape, dtype=self.dtype, device=self.device)
+        contributions: Tensor | None = None
         for some, part in zip(columns, weights, strict=True):
-            total += self._products(rows, some, buffers).mul_(part).sum(dim=3)
+            contributions = self._products(rows, some, buffers).mul_(part)
+            total += contributions.sum(dim=3)
         for row, one in zip(rows.batch, total, strict=True):
             put(take(self._row_totals[row], 0, rows.heads), 1, rows.queries, one)
+        return contributions if len(columns) == 1 else None
 
     def _products(
         self, rows: "_Rows", columns: KeyColumns, buffers: Buffers
@@ -141,14 +147,19 @@ class Effects(Derived):
         assert isinstance(rows, _Rows)
         found = self.weights.block(rows.of_weights, columns, (), buffers, whole=whole).weights
         parts = found.split([len(some.keys) for some in columns], dim=3)
+        contributions: Tensor | None = None
         if whole and not self.has_lse(rows.batch, rows.heads, rows.queries):
-            self._compute_totals(rows, columns, iter(parts), buffers)
+            contributions = self._compute_totals(rows, columns, iter(parts), buffers)
         totals = self.totals_of(rows.batch, rows.heads, rows.queries)[..., None]
         group_max: list[Tensor] = []
         sums: list[Tensor] = []
         for some, part in zip(columns, parts, strict=True):
-            products = self._products(rows, some, buffers)
-            part.mul_(products if self.contributions else products.sub_(totals))
+            if contributions is None:
+                products = self._products(rows, some, buffers)
+                part.mul_(products if self.contributions else products.sub_(totals))
+            else:
+                products = contributions
+                torch.addcmul(products, part, totals, value=-1.0, out=part)
             if "group_max" in facts:
                 group_max.append(grouped(torch.abs(part, out=products), 3, "max"))
             if "sums" in facts:
