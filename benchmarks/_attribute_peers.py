@@ -2,6 +2,7 @@
 its environment."""
 
 import json
+import resource
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -41,6 +42,9 @@ class Given:
 
 
 Way = Callable[[Given], list[float]]
+
+MEMORY = 8_000_000_000
+"""So many bytes a process may take, with the model."""
 
 
 def by_regard() -> Way:
@@ -124,7 +128,11 @@ WAYS: dict[str, tuple[Callable[[], Way], Peer | None]] = {
 
 
 def found_by(name: str, given: Given) -> tuple[list[float], float, float]:
-    """Return scores of passages by one of the ways, its cost in forward passes, and its bytes."""
+    """Return scores of passages by one of the ways, its cost in forward passes, and its bytes.
+
+    Raises:
+        OutOfMemory: it needs more memory than it may take.
+    """
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(asdict(given), file)
         file.flush()
@@ -135,6 +143,7 @@ def found_by(name: str, given: Given) -> tuple[list[float], float, float]:
 
 def show(name: str, path: str) -> None:
     """Print what `found_by` returns, the scores last."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     with open(path, encoding="utf-8") as file:
         given = Given(**json.load(file))
     bare, tokens = loaded(), torch.tensor([given.tokens[:-1]])

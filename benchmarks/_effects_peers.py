@@ -102,7 +102,7 @@ def found_by(name: str, length: int) -> tuple[float, float, Heads]:
     """Return seconds of the processor, bytes, and what was found by one of the ways in a text.
 
     Raises:
-        RuntimeError: it needs more memory than it may take.
+        OutOfMemory: it needs more memory than it may take.
     """
     code = f"from benchmarks._effects_peers import show; show({name!r}, {length})"
     seconds, memory, *heads = in_child(code, python=python_of(WAYS[name][1]))

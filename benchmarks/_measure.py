@@ -120,6 +120,10 @@ def versions(*packages: str) -> dict[str, str]:
     return found
 
 
+class OutOfMemory(RuntimeError):
+    """A process needed more memory than it may take."""
+
+
 def in_child(
     code: str, seconds: float | None = None, python: str | Path = sys.executable
 ) -> list[float]:
@@ -131,7 +135,8 @@ def in_child(
         python: the interpreter: that of a peer, if it has one.
 
     Raises:
-        RuntimeError: it failed, or took longer than so many seconds.
+        OutOfMemory: it needed more memory than it may take.
+        RuntimeError: it failed otherwise, or took longer than so many seconds.
     """
     command = [str(python), "-c", code]
     try:
@@ -139,7 +144,9 @@ def in_child(
     except subprocess.TimeoutExpired as error:
         raise RuntimeError(f"not finished after {seconds:.0f} s") from error
     if run.returncode:
-        raise RuntimeError(f"{code}\n{run.stderr or f'it was ended by signal {-run.returncode}'}")
+        lacking = any(sign in run.stderr for sign in ("MemoryError", "allocate memory"))
+        problem = run.stderr or f"it was ended by signal {-run.returncode}"
+        raise (OutOfMemory if lacking else RuntimeError)(f"{code}\n{problem}")
     return [float(word) for word in run.stdout.strip().split("\n")[-1].split()]
 
 

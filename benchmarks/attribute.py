@@ -11,7 +11,7 @@ what the answer loses if a passage is hidden by a mask, with positions kept.
 loses without the strongest passages together. `datamodel`: how well sums of scores rank random
 halves of the passages by the probability of the answer (Spearman, 32 halves), beside ContextCite's
 own regression on 32 and 64 others. `peers`: captum's feature ablation, flashtrace and inseq, on the
-same prompts. `cost`: one long prompt.
+same prompts and a long one, in processes that may take 8 GB. `cost`: the long prompt.
 
 What was measured of a prompt is kept beside the results, and not measured again, because the run
 of all prompts takes hours on two cores: delete the file to begin anew. `--minutes` ends a run
@@ -35,9 +35,10 @@ from torch import Tensor
 from transformers import AutoTokenizer, DynamicCache
 
 import regard
-from benchmarks._attribute_peers import WAYS, Given, found_by
+from benchmarks._attribute_peers import MEMORY, WAYS, Given, found_by
 from benchmarks._measure import (
     Figure,
+    OutOfMemory,
     cpu_timed,
     in_child,
     introduce,
@@ -242,8 +243,11 @@ def _logit(log_prob: float) -> float:
 
 
 def peer_row(name: str, asked: Asked) -> Row:
-    """Return scores by one of the peers, in an environment of its own."""
-    scores, passes, memory = found_by(name, asked.given)
+    """Return scores by one of the peers, in an environment of its own; nothing if too long."""
+    try:
+        scores, passes, memory = found_by(name, asked.given)
+    except OutOfMemory:
+        return {}
     return {"scores": scores, "passes": passes, "memory": memory}
 
 
@@ -311,17 +315,18 @@ def datamodel_figures(kind: str, rows: list[Row]) -> Iterator[Figure]:
 
 
 def peer_figures(name: str, kind: str, rows: list[Row]) -> Iterator[Figure]:
-    rows = [row for row in rows if "truth" in row]
-    if not rows:
-        return
-    first = [strongest(row["scores"])[0] == row["planted"] for row in rows]
-    like = [spearman(row["scores"], row["truth"]) for row in rows]
-    passes, memory = (_mean([row[one] for row in rows]) for one in ("passes", "memory"))
-    yield Figure(f"{kind}, {name}: fact first", _mean(first), "", "", _prompts(rows))
-    yield Figure(f"{kind}, {name}: Spearman with leave-one-out", _mean(like), "")
-    note = "by time of the CPU"
+    known = [row for row in rows if "scores" in row and "truth" in row]
+    if known:
+        first = [strongest(row["scores"])[0] == row["planted"] for row in known]
+        like = [spearman(row["scores"], row["truth"]) for row in known]
+        yield Figure(f"{kind}, {name}: fact first", _mean(first), "", "", _prompts(known))
+        yield Figure(f"{kind}, {name}: Spearman with leave-one-out", _mean(like), "")
+    done = [row for row in rows if "scores" in row]
+    too_long = "" if done else f"more than {MEMORY / 1e9:.0f} GB with the model"
+    passes, memory = (_mean([row[one] for row in done]) for one in ("passes", "memory"))
+    note = too_long or "by time of the CPU"
     yield Figure(f"{kind}, {name}: cost in forward passes", passes, "", "", note)
-    yield Figure(f"{kind}, {name}: memory beyond the model", memory / 1e9, "GB")
+    yield Figure(f"{kind}, {name}: memory beyond the model", memory / 1e9, "GB", "", too_long)
 
 
 FIGURES: dict[str, Callable[[str, list[Row]], Iterator[Figure]]] = {
@@ -453,8 +458,9 @@ def main() -> None:
             if one == "cost":
                 found = cost()
             else:
-                measured(one, KINDS[:2], asked.rows, asked.prompts, end)
-                found = figures(one, KINDS[:2], asked.rows, asked.prompts)
+                kinds = KINDS if part == "peers" else KINDS[:2]
+                measured(one, kinds, asked.rows, asked.prompts, end)
+                found = figures(one, kinds, asked.rows, asked.prompts)
             for figure in found:
                 report(figure, as_json=asked.json)
 

@@ -29,7 +29,7 @@ from playwright.sync_api import Error, Route
 from transformers import AutoModel, AutoTokenizer, logging
 
 import regard
-from benchmarks._measure import Figure, in_child, peak_bytes, run_parts, versions
+from benchmarks._measure import Figure, OutOfMemory, in_child, peak_bytes, run_parts, versions
 from benchmarks._peers import BERTVIZ
 from examples.screenshot import browser, chromium_path
 from materials import minilm, moby_dick, smollm2
@@ -215,7 +215,7 @@ def _why_not(error: RuntimeError) -> str:
     message = str(error)
     if message.startswith("not finished"):
         return message
-    if any(sign in message for sign in ("MemoryError", "can't allocate memory")):
+    if isinstance(error, OutOfMemory):
         return f"more than {MOST_MEMORY / 1e9:.0f} GB of memory"
     if "signal 9" in message:
         return "more memory than this machine had"
