@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { rankOf, type Spread, shareOf, spreadsOf } from "../../src/atlas/data/spread";
+import { allEqual, rankOf, type Spread, shareOf, spreadsOf } from "../../src/atlas/data/spread";
 import { someAtlas } from "./made";
 
 const [first, distance, ...others] = spreadsOf(someAtlas()) as [Spread, Spread];
@@ -32,5 +32,11 @@ describe("the values of a measure", () => {
 
   it("have ranks, equal ones the same", () => {
     expect([0.8, 0.4, 0.2].map((value) => rankOf(first, value))).toEqual([1, 2, 3]);
+  });
+
+  it("are all equal only if several heads have the same", () => {
+    expect(allEqual(first)).toBe(false);
+    expect(allEqual({ ...first, sorted: [0, 0, 0] })).toBe(true);
+    expect(allEqual({ ...first, sorted: [0] })).toBe(false);
   });
 });

@@ -37,6 +37,11 @@ export function shareOf(spread: Spread, value: number): number {
   return Math.min(1, Math.max(0, share));
 }
 
+/** Whether all of several heads have the same value, so that none is before another. */
+export function allEqual({ sorted }: Spread): boolean {
+  return sorted.length > 1 && sorted[0] === sorted.at(-1);
+}
+
 /** How many heads have more, plus one. */
 export function rankOf(spread: Spread, value: number): number {
   let from = 0;

@@ -1,6 +1,6 @@
 import { drawn, element } from "../../dom/element";
 import { count } from "../../look/figures";
-import { rankOf, type Spread, shareOf } from "../data/spread";
+import { allEqual, rankOf, type Spread, shareOf } from "../data/spread";
 import { figureOf, withUnit } from "../look/names";
 
 interface Line {
@@ -49,8 +49,7 @@ export class MeasureList {
       pointer.hidden = value === null;
       figure.textContent = value === null ? "—" : figureOf(spread.measure, value);
       figure.title = value === null ? "not measured" : withUnit(spread.measure, value);
-      rank.textContent =
-        value === null ? "" : `${count(rankOf(spread, value))} of ${count(spread.sorted.length)}`;
+      rank.textContent = value === null ? "" : rankText(spread, value);
       if (value !== null) pointer.style.left = `${(100 * shareOf(spread, value)).toFixed(2)}%`;
     }
   }
@@ -79,6 +78,11 @@ export class MeasureList {
     );
     return { spread, row, figure, rank, pointer };
   }
+}
+
+function rankText(spread: Spread, value: number): string {
+  if (allEqual(spread)) return "all equal";
+  return `${count(rankOf(spread, value))} of ${count(spread.sorted.length)}`;
 }
 
 /** A short line for each head, where its value is. */
