@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import BENCHMARKS, _pages, _results
 from benchmarks import __main__ as command
-from benchmarks._measure import Figure, interleaved
+from benchmarks._measure import Figure, OutOfMemory, in_child, interleaved
 from benchmarks._pages import written
 from benchmarks._passages import KINDS, planted
 from benchmarks._results import Result, by_name
@@ -74,6 +74,18 @@ def printing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 ABOUT = {"machine": "a processor", "versions": {"torch": "2.13.0"}}
 TILE = {"name": "a tile", "value": 0.5, "unit": "s", "aim": "≤ 1", "note": "", "reached": True}
+
+
+@pytest.mark.parametrize("code", ["raise MemoryError", "import torch; torch.empty(2**50)"])
+def test_what_needs_too_much_memory_is_told_from_what_fails(code: str) -> None:
+    with pytest.raises(OutOfMemory):
+        in_child(code)
+
+
+def test_what_fails_otherwise_does_not_count_as_too_large() -> None:
+    with pytest.raises(RuntimeError, match="wrong") as failed:
+        in_child("raise ValueError('wrong')")
+    assert not isinstance(failed.value, OutOfMemory)
 
 
 def test_pages_show_what_is_kept() -> None:
