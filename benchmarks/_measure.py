@@ -75,7 +75,7 @@ def _seconds(contender: Callable[[], object], runs: int) -> float:
 
 
 def cpu_timed(run: Callable[[], T]) -> tuple[T, float]:
-    """Return what a function returns, and the seconds that the processor took."""
+    """Return a result and the processor time that it took, which other processes don't change."""
     start = time.process_time()
     return run(), time.process_time() - start
 

@@ -315,13 +315,13 @@ def datamodel_figures(kind: str, rows: list[Row]) -> Iterator[Figure]:
 
 
 def peer_figures(name: str, kind: str, rows: list[Row]) -> Iterator[Figure]:
-    known = [row for row in rows if "scores" in row and "truth" in row]
+    done = [row for row in rows if "scores" in row]
+    known = [row for row in done if "truth" in row]
     if known:
         first = [strongest(row["scores"])[0] == row["planted"] for row in known]
         like = [spearman(row["scores"], row["truth"]) for row in known]
         yield Figure(f"{kind}, {name}: fact first", _mean(first), "", "", _prompts(known))
         yield Figure(f"{kind}, {name}: Spearman with leave-one-out", _mean(like), "")
-    done = [row for row in rows if "scores" in row]
     too_long = "" if done else f"more than {MEMORY / 1e9:.0f} GB with the model"
     passes, memory = (_mean([row[one] for row in done]) for one in ("passes", "memory"))
     note = too_long or "by time of the CPU"
@@ -350,15 +350,15 @@ def attribute_long() -> None:
     model, tokenizer = loaded(), AutoTokenizer.from_pretrained(smollm2())
     prompt = planted(kind, 0)
     tokens = torch.tensor([tokenizer(prompt.text)["input_ids"]])
-    start = time.process_time()
     with torch.no_grad():
-        model(tokens, use_cache=False, logits_to_keep=1)
-    bare = time.process_time() - start
-    before, start, spent = peak_bytes(), time.perf_counter(), time.process_time()
-    found = regard.attribute(
-        model, tokenizer, prompt.text, prompt.answer, prompt.passages, progress=False
+        bare = cpu_timed(lambda: model(tokens, use_cache=False, logits_to_keep=1))[1]
+    before, start = peak_bytes(), time.perf_counter()
+    found, spent = cpu_timed(
+        lambda: regard.attribute(
+            model, tokenizer, prompt.text, prompt.answer, prompt.passages, progress=False
+        )
     )
-    seconds, spent = time.perf_counter() - start, time.process_time() - spent
+    seconds = time.perf_counter() - start
     memory = peak_bytes() - before
     size = len(found.page().html)
     first = strongest(found.scores.tolist())[0] == prompt.planted

@@ -22,7 +22,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from transformers import AutoTokenizer
@@ -32,6 +32,7 @@ from benchmarks._effects_peers import WAYS, found_by
 from benchmarks._measure import (
     Figure,
     OutOfMemory,
+    cpu_timed,
     in_child,
     interleaved,
     peak_bytes,
@@ -43,8 +44,6 @@ from materials import smollm2
 from regard.calls.head_effects import HeadEffects
 from regard.effects.verify import correlation, ranks
 from regard.matrix import Pool, Received, TopKeys
-
-T = TypeVar("T")
 
 LAYERS = range(10, 19)
 KEYS = range(512, 768)
@@ -182,12 +181,12 @@ def predictions() -> Iterator[Figure]:
     model = loaded().requires_grad_(False)
     for name, run in targets(model).items():
         with torch.no_grad():
-            bare = min(_timed(run)[1] for _ in range(5))
-        exact, seconds = _timed(lambda run=run: _heads(model, run, "exact"))
+            bare = min(cpu_timed(run)[1] for _ in range(5))
+        exact, seconds = cpu_timed(lambda run=run: _heads(model, run, "exact"))
         yield Figure(f"{name}, exact: cost in forward passes", seconds / bare, "")
         truth = exact.effects.flatten()
-        gradient, first = _timed(lambda run=run: _heads(model, run, "gradient"))
-        integrated, seconds = _timed(lambda run=run: _heads(model, run, "integrated"))
+        gradient, first = cpu_timed(lambda run=run: _heads(model, run, "gradient"))
+        integrated, seconds = cpu_timed(lambda run=run: _heads(model, run, "integrated"))
         predicted = {"gradient": (gradient, first), "integrated": (integrated, seconds)}
         for how, (found, seconds) in predicted.items():
             effects = found.effects.flatten()
@@ -198,7 +197,7 @@ def predictions() -> Iterator[Figure]:
             recall = _recall(found, exact)
             yield Figure(f"{name}, {how}: recall of the 20 strongest", recall, "", aims[1])
             yield Figure(f"{name}, {how}: cost in forward passes", seconds / bare, "")
-        ablated, seconds = _timed(
+        ablated, seconds = cpu_timed(
             lambda run=run, found=gradient: _heads(model, run, "exact", only=found.strongest(40))
         )
         how = "gradient, then 40 heads ablated"
@@ -211,12 +210,6 @@ def _heads(model: Any, run: Callable[[], torch.Tensor], how: Any, **only: Any) -
     return regard.effects.heads(model, run, how=how, progress=False, **only)
 
 
-def _timed(run: Callable[[], T]) -> tuple[T, float]:
-    """Return a result and the processor time that it took, which other processes don't change."""
-    start = time.process_time()
-    return run(), time.process_time() - start
-
-
 def _recall(found: HeadEffects, exact: HeadEffects) -> float:
     """Return the share of the 20 strongest heads that are among the 20 strongest found."""
     return len(set(found.strongest(20)) & set(exact.strongest(20))) / 20
@@ -227,7 +220,7 @@ def peers() -> Iterator[Figure]:
     for length in (1_024, 2_048, 4_096, LONG):
         tokens = text(length)
         with torch.no_grad():
-            bare = _timed(lambda tokens=tokens: model.model(tokens, use_cache=False))[1]
+            bare = cpu_timed(lambda tokens=tokens: model.model(tokens, use_cache=False))[1]
         ours = None
         for name in WAYS:
             about = f"{length:,} tokens, {name}"
