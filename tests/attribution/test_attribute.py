@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import (
     BertConfig,
     BertLMHeadModel,
@@ -162,7 +162,7 @@ def test_looks_are_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_checkpointing_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = run()
-    monkeypatch.setattr(scoring, "_CHECKPOINTED", 0)
+    monkeypatch.setattr(scoring, "_KEPT", 0)
     model = decoder()
     found = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
     torch.testing.assert_close(found.scores, plain.scores)
@@ -176,6 +176,24 @@ def test_checkpointing_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(module.training for module in model.modules())
     assert all(parameter.requires_grad for parameter in model.parameters())
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(("kept", "again"), [(0, 3), (1, 2), (2.9, 1)])
+def test_as_many_of_the_first_layers_are_computed_again_as_need_be(
+    kept: float, again: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit that some layers fit in."""
+    model, plain = decoder(), run()
+    one = tokens().numel() * model.config.hidden_size * scoring._ACTIVATIONS * 4
+    monkeypatch.setattr(scoring, "_KEPT", int(kept * one))
+    ran: list[nn.Module] = []
+    for layer in model.model.layers:
+        layer.self_attn.register_forward_pre_hook(lambda module, _: ran.append(module))
+    found = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
+    forward = [layer.self_attn for layer in model.model.layers]
+    assert ran[-3 - again :] == [*forward, *reversed(forward[:again])]
+    assert found.checkpointed
+    torch.testing.assert_close(found.scores, plain.scores)
 
 
 def test_of_a_sure_answer_is_said_that_effects_understate() -> None:
@@ -197,7 +215,7 @@ def test_nothing_is_dropped_in_checkpoints(monkeypatch: pytest.MonkeyPatch) -> N
     sizes = SIZES | {"vocab_size": len(WORDS), "ffn_dim": 24, "word_embed_proj_dim": 24}
     model = OPTForCausalLM(OPTConfig(**sizes, dropout=0.5)).eval()
     plain = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
-    monkeypatch.setattr(scoring, "_CHECKPOINTED", 0)
+    monkeypatch.setattr(scoring, "_KEPT", 0)
     found = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
     assert found.checkpointed
     torch.testing.assert_close(found.scores, plain.scores)

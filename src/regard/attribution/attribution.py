@@ -43,8 +43,8 @@ class Attribution:
         by_head: the same by layer and head, whose sum the scores are; None without heads.
         by_token: the same for each token of the answer; None if that was not asked for.
         looks: by effects, how the strongest heads of each passage look at it, the strongest first.
-        checkpointed: whether layers were computed again in the backward pass, because activations
-            would have taken more than 2 GiB.
+        checkpointed: whether some layers were computed again in the backward pass, because
+            activations would have taken more than 2 GiB.
     """
 
     prompt: str
@@ -111,7 +111,8 @@ class Attribution:
         found: list[str] = []
         if self.checkpointed:
             found.append(
-                "Activations did not fit in 2 GiB: layers were computed again in the backward pass."
+                "Activations did not fit in 2 GiB: some layers were computed again in the backward "
+                "pass."
             )
         if self.how == "effects" and self.log_prob > _SURE * len(self.answer_tokens):
             found.append(

@@ -22,8 +22,8 @@ from regard.matrix.progress import progressing
 from regard.patterns import pairs
 from regard.watch import watch
 
-_CHECKPOINTED = 2**31
-"""Activations of a forward pass that take more bytes are computed again in the backward pass."""
+_KEPT = 2**31
+"""So many bytes of activations are kept for the backward pass, and others computed again."""
 
 _ACTIVATIONS = 24
 """So many numbers of the hidden size a layer keeps for its backward pass, for each token."""
@@ -37,7 +37,7 @@ class PassageEffects:
         by_target: of each passage, through each head, on each target.
         log_probs: the log-probability of each token of the answer.
         looks: how the strongest heads of each passage look at it.
-        checkpointed: whether layers were computed again in the backward pass.
+        checkpointed: whether some layers were computed again in the backward pass.
     """
 
     by_target: Float[Tensor, "targets layers heads passages"]
@@ -216,18 +216,21 @@ def _frozen(model: nn.Module) -> Generator[None]:
 
 @contextmanager
 def _checkpointing(model: Any, tokens: Tensor) -> Generator[bool]:
-    """Compute activations again in the backward pass, where they would take too much memory.
+    """Compute the first layers again in the backward pass, if all would take too much memory.
 
-    It yields whether they are. transformers does so in training only, where layers drop numbers.
+    It yields whether there are any. transformers does so in training only, where layers drop
+    numbers.
     """
     config = model.config
     size = getattr(config, "hidden_size", 0) * getattr(config, "num_hidden_layers", 0)
     needed = tokens.numel() * size * _ACTIVATIONS * 4
     layers = [one for one in model.modules() if hasattr(type(one), "gradient_checkpointing")]
     already = any(getattr(one, "gradient_checkpointing", False) for one in model.modules())
-    if needed <= _CHECKPOINTED or not layers or already:
+    if needed <= _KEPT or not layers or already:
         yield False
         return
+    # The last ones are free again when the first are computed.
+    layers = layers[: len(layers) - len(layers) * _KEPT // needed]
     before = [vars(layer).get("forward") for layer in layers]
     for layer in layers:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
