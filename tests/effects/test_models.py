@@ -7,10 +7,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from transformers import AttentionInterface
 
 import regard
 from regard.patterns import Pattern, pairs, window
-from tests.effects.oracle import Oracle, with_oracle
+from tests.effects.oracle import NAME, Oracle, with_oracle
 from tests.watch.zoo import ZOO, Kind, made
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
@@ -70,6 +71,52 @@ def test_knocked_out(name: str) -> None:
             found = first(model(**inputs))
         assert (found - before)[rows].abs().max() > 100 * WITHIN
         torch.testing.assert_close(found[rows], expected[rows], rtol=0, atol=WITHIN)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_weights_without_the_share_of_sinks(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Granite returns them, which multiplies the output by what sinks leave."""
+    kind = ZOO["gpt-oss"]
+    layer, inputs = _module(kind, ASKING["gpt-oss"]), kind.inputs(side)
+    model, eager = (with_oracle(made(kind, "eager")) for _ in range(2))
+    for one in (model, eager):
+        for number, block in enumerate(one.layers):
+            torch.nn.init.constant_(block.self_attn.sinks, 2.0 * number)
+    own = Oracle(model)._attention
+
+    def apart(module: Any, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        output, weights = own("", module, *args, **options)
+        return output, (weights / weights.sum(dim=-1, keepdim=True)).nan_to_num()
+
+    pattern, forbids = SETS["rectangle"]
+    for heads in (None, [0, 3]):
+        oracle = Oracle(eager, forbids, [layer], heads)
+        with torch.no_grad(), oracle.running():
+            expected = eager(**inputs, output_attentions=True)
+            monkeypatch.setitem(AttentionInterface._global_mapping, NAME, apart)
+            with regard.knock_out(model, pattern, layers=[layer], heads=heads):
+                found = model(**inputs, output_attentions=True)
+        rows = real_rows(kind, "gpt-oss", side)
+        torch.testing.assert_close(first(found)[rows], first(expected)[rows], rtol=0, atol=WITHIN)
+        shares = expected.attentions[1]
+        shares = (shares / shares.sum(dim=-1, keepdim=True)).nan_to_num()
+        torch.testing.assert_close(found.attentions[1], shares, rtol=0, atol=WITHIN)
+
+
+def test_weights_of_which_sinks_have_some_other_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = ZOO["gpt-oss"]
+    model = with_oracle(made(kind, "eager"))
+    own = Oracle(model)._attention
+
+    def halved(module: Any, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        output, weights = own("", module, *args, **options)
+        return output, weights / 2
+
+    rule = "rows of its weights sum to 1 neither with nor without its sinks"
+    with Oracle(model).running():
+        monkeypatch.setitem(AttentionInterface._global_mapping, NAME, halved)
+        with pytest.raises(ValueError, match=rule), regard.knock_out(model, pairs(keys=[0])):
+            model(**kind.inputs("none"))
 
 
 @pytest.mark.parametrize("name", ASKING)

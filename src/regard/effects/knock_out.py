@@ -42,6 +42,9 @@ _SPANS = 64
 _LATEST = 4
 """So many patterns are remembered: layers of a model have one, two or three kinds."""
 
+_ROUNDED = 0.05
+"""How far from 1 the sum of a row may be, by rounding in half precision."""
+
 
 @contextmanager
 def knock_out(
@@ -126,7 +129,10 @@ class _KnockOut(Alteration):
             self.refuse(site, "dropout is on: call model.eval() first")
         self._check(site, call, inputs)
         if call.weights is not None:
-            call = _from_weights(call, knocked, heads, inputs)
+            try:
+                call = _from_weights(call, knocked, heads, inputs)
+            except ValueError as error:
+                self.refuse(site, str(error))
         else:
             call = self._attended(call, inputs, knocked, heads, rows)
         call = replace(call, original=call.output)
@@ -341,28 +347,57 @@ def _from_weights(
     positions = inputs.query_positions.to(weights.device)
     forbidden = knocked.dense(positions, weights.shape[3])[:, None]
     forbidden = forbidden & chosen[:, None, None]
-    left = weights.masked_fill(forbidden, 0.0)
-    total = left.sum(dim=-1, keepdim=True)
-    if call.sinks is not None:
-        # What the sink has of a row is part of what it is divided by. As 1 less the weights, it
-        # would be lost in their rounding.
-        _, lse = attend_with_lse(
-            call.query,
-            call.key,
-            call.value,
-            pattern=inputs.pattern,
-            bias=inputs.bias,
-            scale=inputs.scale,
-            positions=inputs.query_positions,
-        )
-        total = total + torch.sigmoid(call.sinks.to(lse.dtype)[:, None] - lse)[..., None]
-    left = left / total.masked_fill(total <= 0.0, 1.0)
+    sink, apart = _sinks_of(call, weights, inputs)
+    if apart:
+        weights = weights * (1.0 - sink)
+    left = _grown(weights.masked_fill(forbidden, 0.0), sink)
     value = call.value.to(left.dtype)
     grouped = left.view(len(left), value.shape[1], -1, left.shape[3])
     output = (grouped @ value).view(*left.shape[:3], -1)
     altered = forbidden.any(dim=-1, keepdim=True)
+    if apart:
+        left = _grown(left, torch.zeros_like(sink))
     return replace(
         call,
         output=torch.where(altered, output.to(call.output.dtype), call.output),
         weights=torch.where(altered, left.to(call.weights.dtype), call.weights),
     )
+
+
+def _grown(
+    weights: Float[Tensor, "batch heads queries keys"],
+    sink: Float[Tensor, "batch heads queries 1"],
+) -> Float[Tensor, "batch heads queries keys"]:
+    """Return weights divided so that rows sum to 1 with their sinks; rows of zeros stay zeros."""
+    total = weights.sum(dim=-1, keepdim=True) + sink
+    return weights / total.masked_fill(total <= 0.0, 1.0)
+
+
+def _sinks_of(
+    call: RawCall, weights: Float[Tensor, "batch heads queries keys"], inputs: AttentionInputs
+) -> tuple[Float[Tensor, "batch heads queries 1"], bool]:
+    """Return the share of its sink in each row, and whether weights are a softmax without it.
+
+    As 1 less the weights, a share would be lost in their rounding.
+
+    Raises:
+        ValueError: rows sum to 1 neither with nor without the sink.
+    """
+    if call.sinks is None:
+        return torch.zeros_like(weights[..., :1]), False
+    _, lse = attend_with_lse(
+        call.query,
+        call.key,
+        call.value,
+        pattern=inputs.pattern,
+        bias=inputs.bias,
+        scale=inputs.scale,
+        positions=inputs.query_positions,
+    )
+    share = torch.sigmoid(call.sinks.to(lse.dtype)[:, None] - lse)[..., None]
+    # Rows without allowed keys have any weights, or none.
+    total = weights.sum(dim=-1, keepdim=True)[lse.isfinite()]
+    apart, together = ((sums - 1.0).abs() for sums in (total, total + share[lse.isfinite()]))
+    if not bool((torch.minimum(apart, together) < _ROUNDED).all()):
+        raise ValueError("rows of its weights sum to 1 neither with nor without its sinks")
+    return share, bool(apart.sum() < together.sum())
