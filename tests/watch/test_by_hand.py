@@ -224,6 +224,22 @@ def test_other_softmaxes_are_not_taken_for_attention(function: Callable[[Tensor]
         model(numbers(QUERIES, KEYS))
 
 
+def test_a_router_that_casts_its_weight_is_not_taken_for_attention() -> None:
+    """As of DeepSeek in half precision."""
+
+    class Router(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(numbers(6, KEYS).bfloat16())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.linear(x, self.weight.type(x.dtype)).softmax(dim=-1).topk(2)[0]
+
+    model = Router()
+    with pytest.raises(RuntimeError, match="no attention was seen"), regard.watch(model):
+        model(numbers(QUERIES, KEYS))
+
+
 def test_views_that_only_dropped_weights_have() -> None:
     def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         weights = scores_of(query, key)[:1].softmax(dim=-1).expand(query.shape[0], -1, -1, -1)

@@ -314,8 +314,10 @@ class SoftmaxTracker:
             return result
         if not mine:
             factors = operands(function, arguments, options)
-            if len(factors) == 2 and not any(map(_is_parameter, factors)):
-                self._running()[-1].scored = True
+            frame = self._running()[-1]
+            cast = function is F.linear and _may_be_own(factors[-1], frame.module)
+            if len(factors) == 2 and not cast and not any(map(_is_parameter, factors)):
+                frame.scored = True
             return result
         if function is F.linear and _is_parameter(operands(function, arguments, options)[1]):
             # Heads are mixed by parameters (talking heads).
@@ -422,6 +424,12 @@ def _is_parameter(tensor: Any) -> bool:
         return True
     is_view = isinstance(tensor, Tensor) and not tensor.is_inference() and tensor._is_view()
     return is_view and isinstance(tensor._base, nn.Parameter)
+
+
+def _may_be_own(weight: Tensor, module: nn.Module) -> bool:
+    """Return whether a matrix may be a parameter of a module in another dtype, as of routers."""
+    own = (parameter.shape for parameter in module.parameters(recurse=False))
+    return any(weight.shape == shape for shape in own)
 
 
 def _moved(
