@@ -1,8 +1,8 @@
 """A small decoder and a tokenizer of whole words."""
 
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from tokenizers import Tokenizer, decoders, normalizers
+from tokenizers.models import BPE, WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -21,6 +21,19 @@ def tokenizer() -> PreTrainedTokenizerFast:
         "{% if add_generation_prompt %}bot :{% endif %}"
     )
     return found
+
+
+def tokenizer_that_begins_with_a_space() -> PreTrainedTokenizerFast:
+    """As that of Llama 2: each text gets a space at its beginning."""
+    letters = ["[UNK]", "▁", "a", "b", "c", "\n", "▁a", "▁b", "▁c"]
+    merges = [("▁", letter) for letter in "abc"]
+    found = Tokenizer(BPE({one: number for number, one in enumerate(letters)}, merges))
+    space, spaces = normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")
+    found.normalizer = normalizers.Sequence([space, spaces])
+    found.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=found)
 
 
 def decoder(attention: str = "sdpa") -> LlamaForCausalLM:

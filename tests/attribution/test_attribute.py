@@ -1,7 +1,7 @@
 """Scores of passages, held against attention with a dense mask."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -12,6 +12,16 @@ from torch import Tensor, nn
 from transformers import (
     BertConfig,
     BertLMHeadModel,
+    BloomConfig,
+    BloomForCausalLM,
+    FalconConfig,
+    FalconForCausalLM,
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    JambaConfig,
+    JambaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
     OPTConfig,
     OPTForCausalLM,
     T5Config,
@@ -21,8 +31,13 @@ from transformers import (
 import regard
 from regard.attribution import HeadLooks, Passage, looks, scoring
 from regard.attribution.attribute import attribute
-from tests.attribution.models import WORDS, decoder, tokenizer
-from tests.small import SIZES, T5
+from tests.attribution.models import (
+    WORDS,
+    decoder,
+    tokenizer,
+    tokenizer_that_begins_with_a_space,
+)
+from tests.small import GROUPED, HIDDEN, SIZES, T5
 
 PROMPT = (
     "The sea was calm .\nHarriet bought a violin .\nOliver bought a kite .\nwhat did Harriet buy ?"
@@ -196,6 +211,33 @@ def test_as_many_of_the_first_layers_are_computed_again_as_need_be(
     torch.testing.assert_close(found.scores, plain.scores)
 
 
+def test_models_that_were_told_to_checkpoint_do_so_in_evaluation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """transformers itself does in training only."""
+    model, plain = decoder(), run()
+    model.gradient_checkpointing_enable()
+    monkeypatch.setattr(scoring, "_KEPT", 0)
+    found = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
+    assert found.checkpointed
+    torch.testing.assert_close(found.scores, plain.scores)
+
+
+def test_models_with_a_text_model_inside_are_checkpointed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their sizes are those of the text model."""
+    torch.manual_seed(0)
+    text = GROUPED | {"vocab_size": len(WORDS), "sliding_window": 9}
+    vision = {**HIDDEN, "image_size": 8, "patch_size": 4}
+    config = Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4)
+    model = Gemma3ForConditionalGeneration(config).eval()
+    plain = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
+    assert not plain.checkpointed
+    monkeypatch.setattr(scoring, "_KEPT", 0)
+    found = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
+    assert found.checkpointed
+    torch.testing.assert_close(found.scores, plain.scores)
+
+
 def test_of_a_sure_answer_is_said_that_effects_understate() -> None:
     assert run().notes == []
     model = decoder()
@@ -219,6 +261,31 @@ def test_nothing_is_dropped_in_checkpoints(monkeypatch: pytest.MonkeyPatch) -> N
     found = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
     assert found.checkpointed
     torch.testing.assert_close(found.scores, plain.scores)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: BloomForCausalLM(
+            BloomConfig(**SIZES | {"vocab_size": len(WORDS), "n_layer": 2, "n_head": 4})
+        ),
+        lambda: FalconForCausalLM(FalconConfig(**SIZES | {"vocab_size": len(WORDS)})),
+    ],
+    ids=["BLOOM", "Falcon"],
+)
+def test_checkpoints_of_models_with_attention_of_their_own(
+    model: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A softmax, or a kernel that they call themselves, is seen again in the backward pass."""
+    torch.manual_seed(0)
+    made = model().eval()
+    plain = attribute(made, tokenizer(), PROMPT, ANSWER, "lines")
+    monkeypatch.setattr(scoring, "_KEPT", 0)
+    found = attribute(made, tokenizer(), PROMPT, ANSWER, "lines")
+    assert found.checkpointed
+    assert plain.scores.abs().max() > 1e-3
+    torch.testing.assert_close(found.scores, plain.scores)
+    torch.testing.assert_close(found.by_head, plain.by_head)
 
 
 def test_the_answer_is_generated_if_there_is_none() -> None:
@@ -251,6 +318,7 @@ def test_it_says_what_it_found() -> None:
         ({"answer": "a \ud800"}, "answer must be Unicode text, got the lone surrogate '\\ud800'"),
         ({"answer": ["a"]}, "answer must be a text, got ['a']"),
         ({"prompt": " \n "}, "the prompt has no passages"),
+        ({"prompt": [{"content": "The sea"}]}, "a message must have a role and a text as content"),
         ({"prompt": "The sea\udc80"}, "surrogate '\\udc80' at character 7"),
         ({"prompt": [{"role": "user", "content": "a \udc80"}]}, "prompt must be Unicode text, got"),
         ({"passages": None}, "passages must be one of paragraphs, lines, sentences, a list of"),
@@ -262,6 +330,88 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -
     given = {"prompt": PROMPT, "answer": ANSWER, "passages": "lines"} | options
     with pytest.raises((TypeError, ValueError), match=re.escape(message)):
         attribute(decoder(), tokenizer(), **given)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "tokens"),
+    [("a b\nb c\na", " c", ["▁c"]), ("a b\nb c\n", "c", ["c"]), ("a b\n", "c a", ["c", "▁a"])],
+)
+def test_the_answer_does_not_begin_a_text(prompt: str, answer: str, tokens: list[str]) -> None:
+    found = attribute(decoder(), tokenizer_that_begins_with_a_space(), prompt, answer, "lines")
+    assert found.answer_tokens == tokens
+    chat = tokenizer()
+    chat.add_bos_token = True
+    messages = [{"role": "user", "content": PROMPT}]
+    assert attribute(decoder(), chat, messages, " a kite", "lines").answer_tokens == ["a", "kite"]
+
+
+def test_an_answer_that_would_change_the_prompt_is_refused() -> None:
+    words = tokenizer_that_begins_with_a_space()
+    rule = "the answer 'c' can't go on after the last token of the prompt, '▁': move a space"
+    with pytest.raises(ValueError, match=rule):
+        attribute(decoder(), words, "a b\na ", "c", "lines")
+
+
+def test_what_goes_past_attention_is_said() -> None:
+    """State-space layers carry a passage on that nobody attends to."""
+    torch.manual_seed(0)
+    sizes = GROUPED | {"vocab_size": len(WORDS), "num_experts": 1, "mamba_d_state": 4}
+    kinds = {"attn_layer_period": 2, "attn_layer_offset": 1, "use_mamba_kernels": False}
+    model = JambaForCausalLM(JambaConfig(**sizes, **kinds)).eval()
+    for how in ("effects", "leave-one-out"):
+        found = attribute(model, tokenizer(), PROMPT, ANSWER, "lines", how=how)
+        assert found.bypassed
+        (note,) = found.notes
+        assert "past attention" in note
+        assert note in found.table()
+    assert run().bypassed is False
+    alike = attribute(decoder(), tokenizer(), "a a\na", "a", "lines")
+    assert alike.bypassed is None
+    assert "can't be told" in alike.table()
+
+
+def test_models_without_attention_are_refused() -> None:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": len(WORDS), "hidden_size": 24, "num_hidden_layers": 1}
+    model = MambaForCausalLM(MambaConfig(**sizes, state_size=4)).eval()
+    with pytest.raises(ValueError, match="MambaForCausalLM has called no attention"):
+        attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
+    with pytest.raises(RuntimeError, match="no attention was seen"):
+        attribute(model, tokenizer(), PROMPT, ANSWER, "lines", how="attention")
+
+
+def test_models_without_logits_are_refused() -> None:
+    with pytest.raises(ValueError, match="LlamaModel returns no logits: use AutoModelForCausalLM"):
+        attribute(decoder().model, tokenizer(), PROMPT, ANSWER, "lines")
+
+
+def test_what_has_no_number_is_refused() -> None:
+    model = decoder()
+    bias = torch.zeros(len(WORDS), dtype=torch.float64)
+    bias[WORDS["violin"]] = -torch.inf
+    model.lm_head.bias = torch.nn.Parameter(bias)
+    for how in ("effects", "leave-one-out"):
+        with pytest.raises(ValueError, match="the answer has a log-probability of -inf"):
+            attribute(model, tokenizer(), PROMPT, ANSWER, "lines", how=how)
+    torch.nn.init.constant_(model.lm_head.bias, torch.nan)
+    with pytest.raises(ValueError, match="LlamaForCausalLM returns NaN"):
+        attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
+
+
+def test_prompts_beyond_the_positions_of_a_model_are_refused() -> None:
+    sizes = SIZES | {"vocab_size": len(WORDS), "ffn_dim": 24, "word_embed_proj_dim": 24}
+    model = OPTForCausalLM(OPTConfig(**sizes, max_position_embeddings=20)).eval()
+    with pytest.raises(ValueError, match="has no embedding for some of these 24 tokens"):
+        attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
+
+
+def test_long_words_are_cut() -> None:
+    found = run()
+    word = "長" * 100
+    some = [replace(found.passages[0], text=word), *found.passages[1:]]
+    assert f"{word[:70]} …" in replace(found, passages=some).table()
+    with pytest.raises(ValueError, match="count must be at least 1, got -1"):
+        found.top(-1)
 
 
 def test_a_token_that_is_spelled_out_is_not_unknown() -> None:

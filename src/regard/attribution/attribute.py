@@ -1,5 +1,6 @@
 """`attribute`: which passages of a prompt made a model give its answer."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,12 @@ from regard.attribution.answer import check_causal, device_of, generated, tokeni
 from regard.attribution.attribution import Attribution, How
 from regard.attribution.passages import Passages
 from regard.attribution.prompt import Messages, prompt_of
-from regard.attribution.scoring import by_attention, by_effects, by_leaving_out
+from regard.attribution.scoring import (
+    by_attention,
+    by_effects,
+    by_leaving_out,
+    bypasses_attention,
+)
 from regard.errors import check_choice, check_positive
 
 
@@ -53,8 +59,9 @@ def attribute(
 
     Raises:
         TypeError: prompt, answer or passages have another type.
-        ValueError: passages are not in the prompt, the answer is empty or has unknown tokens, or
-            the model is in training mode.
+        ValueError: passages are not in the prompt, the answer is empty, has unknown tokens, can't
+            go on after the prompt or has no probability, or the model is no decoder, calls no
+            attention or is in training mode.
     """
     check_choice("how", how, ("effects", "attention", "leave-one-out"))
     check_positive(max_new_tokens=max_new_tokens)
@@ -66,10 +73,11 @@ def attribute(
     reply = (
         generated(model, given.ids, max_new_tokens)
         if answer is None
-        else tokenized(tokenizer, answer)
+        else tokenized(tokenizer, given, answer)
     )
     tokens = torch.tensor([given.ids + reply], device=device_of(model))
     check_causal(model, tokens)
+    bypassed = bypasses_attention(model, tokens)
     spans = [passage.tokens for passage in given.passages]
 
     def hide(
@@ -94,6 +102,9 @@ def attribute(
         else:
             by_head, each = by_attention(model, tokens, len(reply), spans)
         scores = by_head.sum(dim=(0, 1))
+    log_prob = float(each.sum())
+    if not math.isfinite(log_prob):
+        raise ValueError(f"the answer has a log-probability of {log_prob}: nothing can be scored")
     return Attribution(
         prompt=given.text,
         prompt_tokens=given.pieces,
@@ -102,10 +113,11 @@ def attribute(
         passages=given.passages,
         scores=scores,
         how=how,
-        log_prob=float(each.sum()),
+        log_prob=log_prob,
         by_head=by_head,
         by_token=by_token,
         looks=looks,
         checkpointed=checkpointed,
+        bypassed=bypassed,
         _hide=hide,
     )

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from textwrap import shorten
 from typing import Literal
 
 from jaxtyping import Float
@@ -16,6 +15,7 @@ from regard.attribution.looks import HeadLooks
 from regard.attribution.page import page_of
 from regard.attribution.passages import Passage
 from regard.effects.verify import strongest_and_others
+from regard.errors import check_positive
 from regard.views.numbers import bar
 from regard.views.page import Page
 
@@ -23,6 +23,9 @@ How = Literal["effects", "attention", "leave-one-out"]
 
 _SURE = math.log(0.7)
 """Above this log-probability of a token, slopes are far below what hiding a passage does."""
+
+_WIDTH = 72
+"""So many characters of a passage are printed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +48,8 @@ class Attribution:
         looks: by effects, how the strongest heads of each passage look at it, the strongest first.
         checkpointed: whether some layers were computed again in the backward pass, because
             activations would have taken more than 2 GiB.
+        bypassed: whether tokens reach later ones past attention too, as in state-space layers;
+            then a hidden passage is hidden from attention alone. None if that can't be told.
     """
 
     prompt: str
@@ -59,10 +64,16 @@ class Attribution:
     by_token: Float[Tensor, "answer passages"] | None
     looks: list[list[HeadLooks]] | None
     checkpointed: bool
+    bypassed: bool | None
     _hide: Callable[[Sequence[Sequence[int]]], tuple[Tensor, Tensor]] = field(repr=False)
 
     def top(self, count: int = 5) -> list[tuple[Passage, float]]:
-        """Return the passages with the largest scores, and these, the largest first."""
+        """Return the passages with the largest scores, and these, the largest first.
+
+        Raises:
+            ValueError: count is below 1.
+        """
+        check_positive(count=count)
         order = self.scores.argsort(descending=True)[:count].tolist()
         return [(self.passages[number], float(self.scores[number])) for number in order]
 
@@ -109,6 +120,13 @@ class Attribution:
     def notes(self) -> list[str]:
         """Sentences on what to know of these scores, if anything."""
         found: list[str] = []
+        if self.bypassed:
+            found.append(
+                "Tokens reach the answer past attention too, as in state-space layers: scores, and "
+                "what hiding a passage does, are of attention alone."
+            )
+        if self.bypassed is None:
+            found.append("Whether tokens reach the answer past attention too can't be told.")
         if self.checkpointed:
             found.append(
                 "Activations did not fit in 2 GiB: some layers were computed again in the backward "
@@ -129,7 +147,8 @@ class Attribution:
         ]
         lines += self.notes
         for passage, score in self.top(len(self.passages) if count is None else count):
-            text = shorten(passage.text, width=72, placeholder=" …")
+            text = " ".join(passage.text.split())
+            text = text if len(text) <= _WIDTH else f"{text[: _WIDTH - 2].rstrip()} …"
             lines.append(f"{score:+8.3f}  {bar(abs(score) / largest):<10}  {text}")
         return "\n".join(lines)
 

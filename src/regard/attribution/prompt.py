@@ -21,12 +21,14 @@ class Prompt:
         ids: its tokens.
         offsets: where each token starts and stops in the text, in characters.
         passages: the passages, by their place in the text.
+        special: whether the tokenizer was to add special tokens; chat templates have theirs.
     """
 
     text: str
     ids: list[int]
     offsets: list[tuple[int, int]]
     passages: list[Passage]
+    special: bool
 
     @property
     def pieces(self) -> list[str]:
@@ -72,14 +74,15 @@ def prompt_of(tokenizer: Any, prompt: str | Messages, passages: Passages) -> Pro
             f"the tokenizer ends the prompt with {tokenizer.convert_ids_to_tokens(last)!r}, after "
             "which no answer goes on: use one without, as with add_eos_token=False"
         )
-    return Prompt(text, ids, offsets, with_tokens(text, sorted(spans), offsets))
+    return Prompt(text, ids, offsets, with_tokens(text, sorted(spans), offsets), special)
 
 
 def _templated(tokenizer: Any, messages: Messages) -> str:
     if not messages:
         raise ValueError("prompt must be a text or messages, got no message")
     for message in messages:
-        if not isinstance(message, Mapping) or not isinstance(message.get("content"), str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        given = message if isinstance(message, Mapping) else {}  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not all(isinstance(given.get(part), str) for part in ("role", "content")):
             raise TypeError(f"a message must have a role and a text as content, got {message!r}")
     return str(
         tokenizer.apply_chat_template(

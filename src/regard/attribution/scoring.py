@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from regard.attribution.answer import log_probs
+from regard.attribution.answer import close, log_probs
 from regard.attribution.looks import HeadLooks, strongest_looks
 from regard.calls.call import AttentionCall
 from regard.effects import knock_out
@@ -27,6 +27,9 @@ _KEPT = 2**31
 
 _ACTIVATIONS = 24
 """So many numbers of the hidden size a layer keeps for its backward pass, for each token."""
+
+_FEW = 8
+"""So many tokens are enough to see whether the first reaches others past attention."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +80,8 @@ def by_effects(
         watch(model, effects=True) as seen,
     ):
         each = log_probs(model, tokens, num_answer)
+        if not len(seen):
+            raise ValueError(f"{type(model).__name__} has called no attention that watch can see")
         targets = list(each) if each_token else [each.sum()]
         whole: list[Tensor | None] = [None] * len(seen)
         matrices: list[EffectMatrix | None] = []
@@ -155,6 +160,26 @@ def by_leaving_out(
     return torch.stack(found).cpu(), whole
 
 
+def bypasses_attention(model: nn.Module, tokens: Int[Tensor, "1 length"]) -> bool | None:
+    """Return whether the first token reaches others that don't attend to it.
+
+    It does in layers of another kind, such as state-space layers and convolutions. None if that
+    can't be told: all tokens are the same, or what the model computes can't be hidden from.
+    """
+    others = tokens[tokens != tokens[0, 0]]
+    if not len(others):
+        return None
+    some = tokens[:, :_FEW]
+    changed = some.clone()
+    changed[0, 0] = others[0]
+    try:
+        with torch.no_grad(), knock_out(model, pairs(queries=slice(1, None), keys=[0])):
+            one, other = (model(x, use_cache=False).logits[0, 1:].float() for x in (some, changed))
+    except (ValueError, RuntimeError):
+        return None
+    return not close(one, other, within=1e-3)
+
+
 def _between(length: int, passages: Sequence[range], device: torch.device) -> Between:
     """Return the reduction that adds up effects from each passage, and from all else, on each."""
     members = _members(length, passages, device)
@@ -204,7 +229,12 @@ def _added(gradient: Tensor | None, call: AttentionCall) -> Tensor | None:
 @contextmanager
 def _frozen(model: nn.Module) -> Generator[None]:
     """Keep gradients of parameters from being computed."""
-    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    # Those made in inference mode can't be told to learn again.
+    learning = [
+        parameter
+        for parameter in model.parameters()
+        if parameter.requires_grad and not parameter.is_inference()
+    ]
     for parameter in learning:
         parameter.requires_grad_(False)
     try:
@@ -221,12 +251,11 @@ def _checkpointing(model: Any, tokens: Tensor) -> Generator[bool]:
     It yields whether there are any. transformers does so in training only, where layers drop
     numbers.
     """
-    config = model.config
+    config = model.config.get_text_config()
     size = getattr(config, "hidden_size", 0) * getattr(config, "num_hidden_layers", 0)
     needed = tokens.numel() * size * _ACTIVATIONS * 4
     layers = [one for one in model.modules() if hasattr(type(one), "gradient_checkpointing")]
-    already = any(getattr(one, "gradient_checkpointing", False) for one in model.modules())
-    if needed <= _KEPT or not layers or already:
+    if needed <= _KEPT or not layers:
         yield False
         return
     # The last ones are free again when the first are computed.

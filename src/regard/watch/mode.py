@@ -20,7 +20,7 @@ from regard.positions import Bias
 from regard.watch import altered
 from regard.watch.functions import FOLLOWED
 from regard.watch.product import NarrowedScores, Product
-from regard.watch.raw_call import CallListener, Rank, RawCall
+from regard.watch.raw_call import CallListener, RawCall
 from regard.watch.softmax_tracker import WATCHED, SoftmaxTracker
 
 
@@ -93,7 +93,7 @@ class Mode(TorchFunctionMode):
         return func not in self._noticed
 
     def _run(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
-        if func in _BACKWARD and self._catcher.rank < Rank.WATCH:
+        if func in _BACKWARD:
             with self:
                 return _BACKWARD[func](*args, **options)
         if func not in self._watched:

@@ -167,7 +167,9 @@ class Watcher(ModelListener):
                 self._spoil(frame, first_line(error))
 
     def catch_lost(self, frame: Frame, reason: str) -> None:
-        self._spoil(frame, reason)
+        # In the backward pass, what is computed again ends where nothing more of it is needed.
+        if not is_backward():
+            self._spoil(frame, reason)
 
     def _spoil(self, frame: Frame, reason: str) -> None:
         """Mark all calls of a module as not captured."""
