@@ -128,7 +128,8 @@ def test_what_is_common_to_all_values_is_only_rounding() -> None:
     """g·v is much larger than the effects, which have the rounding of g·v − g·o."""
     generator = torch.Generator().manual_seed(0)
     query, key, value, grad = torch.randn(4, 1, HEADS, 70, DIM, generator=generator)
-    gradient = OutputGradient(value + 3e3, value)
+    value = value + 3e3
+    gradient = OutputGradient(value, regard.attend(query, key, value, pattern=regard.causal()))
     gradient.add(grad)
     matrix = regard.AttentionMatrix(query, key, pattern=regard.causal())
     call = AttentionCall.of(matrix, "layers.0.attn", index=0, gradient=gradient)

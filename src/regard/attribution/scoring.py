@@ -18,6 +18,8 @@ from regard.calls.call import AttentionCall
 from regard.effects import knock_out
 from regard.internals import without_torch_function
 from regard.matrix import Between, EffectMatrix
+from regard.matrix.effects import Effects
+from regard.matrix.group_effects import effects_from_outside
 from regard.matrix.progress import progressing
 from regard.patterns import pairs
 from regard.watch import watch
@@ -94,7 +96,8 @@ def by_effects(
             with without_torch_function():
                 matrices = [_effects(call) for call in seen]
                 sums = [
-                    _outside(one, call, between) for one, call in zip(matrices, seen, strict=True)
+                    _outside(one, call, passages, between)
+                    for one, call in zip(matrices, seen, strict=True)
                 ]
                 found.append(_by_layer(sums))
                 whole = [_added(before, call) for before, call in zip(whole, seen, strict=True)]
@@ -208,11 +211,19 @@ def _effects(call: AttentionCall) -> EffectMatrix | None:
 
 
 def _outside(
-    effects: EffectMatrix | None, call: AttentionCall, between: Between
+    effects: EffectMatrix | None,
+    call: AttentionCall,
+    passages: Sequence[range],
+    between: Between,
 ) -> Float[Tensor, "heads passages"]:
     """Return the effects of looks at each passage from outside of it."""
     if effects is None:
-        return torch.zeros(call.heads, between.keys.shape[1])
+        return torch.zeros(call.heads, len(passages))
+    source = effects.view.source
+    assert isinstance(source, Effects)
+    sums = effects_from_outside(source, passages)
+    if sums is not None:
+        return sums[0].cpu()
     (found,) = effects.summarize(between, progress=False)
     sums = found.weights.cpu()
     return sums.sum(dim=1) - sums[:, :-1].diagonal(dim1=1, dim2=2)

@@ -148,7 +148,11 @@ class AttentionCall:
         self._check()
         self._refuse_if_overwritten(gradient.check_value)
         source = Effects(
-            self.view.source, gradient.value, gradient.total, overwritten=gradient.overwritten
+            self.view.source,
+            gradient.value,
+            gradient.total,
+            overwritten=gradient.overwritten,
+            known_totals=gradient.row_totals if self.check.passed else None,
         )
         return EffectMatrix.of(replace(self.view, source=source))
 

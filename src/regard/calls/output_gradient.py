@@ -45,6 +45,15 @@ class OutputGradient:
         if self._value_version.modified():
             raise Overwritten(self.overwritten.format(name="value"))
 
+    @property
+    def row_totals(self) -> Float[Tensor, "batch heads queries"] | None:
+        """g·o of each row; None if it can't be had to the precision of its tensors."""
+        if self.total is None or self._output_version.modified():
+            return None
+        if self._output.dtype not in (torch.float32, torch.float64):
+            return None
+        return (self.total * self._output).sum(dim=3)
+
     def by_head(self, batch: int | None = None) -> Float[Tensor, "heads"]:
         """Return g·o of each head, summed over sequences and queries; 0 if no gradient has come.
 

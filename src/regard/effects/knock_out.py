@@ -135,7 +135,7 @@ class _KnockOut(Alteration):
                 self.refuse(site, str(error))
         else:
             call = self._attended(call, inputs, knocked, heads, rows)
-        call = replace(call, original=call.output)
+        call = replace(call, original=call.output, kernel_lse=None)
         if len(heads) == call.query.shape[1]:
             return replace(call, pattern=narrowed(call.pattern, ~knocked))
         forbidden = Forbidden(knocked, tuple(heads), call.query.shape[1])

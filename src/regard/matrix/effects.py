@@ -41,7 +41,7 @@ class Effects(Derived):
     gradient: Float[Tensor, "batch heads queries value_dim"] | LazyTensor
     contributions: bool = False
     overwritten: str = OVERWRITTEN
-    known_totals: LazyTensor | None = None
+    known_totals: Tensor | LazyTensor | None = None
     _versions: Versions = field(init=False, repr=False)
     _row_totals: Tensor = field(init=False, repr=False)
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from regard.patterns import Pattern, causal, window
 from regard.patterns.narrowed import narrowed
 from regard.positions import softcap as capped
 from regard.positions.joined import joined
+from regard.watch.kernel_lse import KernelLse
 from regard.watch.listeners import Listeners
 from regard.watch.raw_call import CallListener, RawCall
 
@@ -58,9 +59,11 @@ def _look_on(
     attention_mask: Tensor | None = None,
     **options: Any,
 ) -> Any:
-    with _listeners.look_away():
+    wanted = any(listener.wants_lse for listener in _listeners.here())
+    with _listeners.look_away(), KernelLse() if wanted else nullcontext() as seen:
         output = function(module, query, key, value, attention_mask, **options)
-    read = partial(_read, kernel, module, query, key, value, attention_mask, output, **options)
+    lse = None if seen is None else seen.of(output[0].transpose(1, 2))
+    read = partial(_read, kernel, module, query, key, value, attention_mask, output, lse, **options)
     altered = _listeners.tell(kernel, module, read)
     if altered is None:
         return output
@@ -76,6 +79,7 @@ def _read(
     value: Tensor,
     mask: Any,
     output: tuple[Tensor, Tensor | None],
+    lse: Tensor | None,
     *,
     dropout: float = 0.0,
     scaling: float | None = None,
@@ -121,6 +125,7 @@ def _read(
         dropout=dropout,
         sinks=s_aux,
         weights=output[1],
+        kernel_lse=lse,
     )
 
 

@@ -3,7 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -19,6 +19,7 @@ from regard.patterns import Pattern, causal
 from regard.positions import Bias
 from regard.watch import altered
 from regard.watch.functions import FOLLOWED
+from regard.watch.kernel_lse import KernelLse
 from regard.watch.product import NarrowedScores, Product
 from regard.watch.raw_call import CallListener, RawCall
 from regard.watch.softmax_tracker import WATCHED, SoftmaxTracker
@@ -121,8 +122,10 @@ class Mode(TorchFunctionMode):
     def _scaled_dot_product_attention(
         self, func: Any, args: Sequence[Any], options: Mapping[str, Any]
     ) -> Tensor:
-        output, known = altered.run(func, args, options)
-        call = self._catch("sdpa", known, partial(_sdpa, output, *args, **options))
+        with KernelLse() if self._catcher.wants_lse else nullcontext() as kernel:
+            output, known = altered.run(func, args, options)
+        lse = None if kernel is None else kernel.of(output)
+        call = self._catch("sdpa", known, partial(_sdpa, output, lse, *args, **options))
         if call is None:
             return output
         returned = call.returned.reshape(output.shape)
@@ -175,6 +178,7 @@ def _memory(tensor: Tensor) -> tuple[object, ...]:
 
 def _sdpa(
     output: Tensor,
+    lse: Tensor | None,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -207,6 +211,7 @@ def _sdpa(
         first_query=0 if is_causal else None,
         scale=scale,
         dropout=dropout_p,
+        kernel_lse=lse,
     )
 
 

@@ -61,6 +61,11 @@ class ModelListener(ABC):
         self._mode.forget()
 
     @property
+    def wants_lse(self) -> bool:
+        """Whether it wants the log-sum-exp of kernels that don't return it."""
+        return False
+
+    @property
     def is_active(self) -> bool:
         """Whether it receives calls now."""
         return not self._num_pauses and self._places.current is not None

@@ -36,6 +36,7 @@ class RawCall:
         sinks: the sink score of each head, [heads].
         weights: the weights that the kernel returned, [batch, heads, queries, keys].
         lse: the log-sum-exp that it returned, [batch, heads, queries].
+        kernel_lse: that of its output, if it was seen without being returned.
         instead: the output after ablation of heads, if any.
     """
 
@@ -55,6 +56,7 @@ class RawCall:
     sinks: Float[Tensor, "heads"] | None = None
     weights: Tensor | None = None
     lse: Tensor | None = None
+    kernel_lse: Tensor | None = None
     instead: Float[Tensor, "batch heads queries value_dim"] | None = None
 
     @property
@@ -82,6 +84,11 @@ class CallListener(Protocol):
 
     cross: bool | None
     rank: Rank
+
+    @property
+    def wants_lse(self) -> bool:
+        """Whether it wants the log-sum-exp of kernels that don't return it."""
+        ...
 
     @property
     def is_active(self) -> bool:

@@ -97,6 +97,10 @@ class Watcher(ModelListener):
         self._biases.clear()
 
     @property
+    def wants_lse(self) -> bool:
+        return self._options.effects and not is_backward()
+
+    @property
     def is_active(self) -> bool:
         # A checkpointed model recomputes its calls in the backward pass; then their outputs need
         # gradients again.
@@ -252,6 +256,9 @@ class Watcher(ModelListener):
         """Interpret a call."""
         call = understood(caught, self._masks, cross=site.cross is True)
         first = call.first_position
+        lse = caught.kernel_lse if caught.lse is None else caught.lse
+        if caught.sinks is not None:
+            lse = None
         return Scores(
             caught.query.detach(),
             caught.key.detach(),
@@ -260,6 +267,7 @@ class Watcher(ModelListener):
             call.scale,
             None if caught.sinks is None else caught.sinks.detach(),
             call.query_positions if first is None else first,
+            known_lse=None if lse is None else lse.detach().clone(),
             value=caught.value.detach() if self._options.values or self._options.effects else None,
         )
 
@@ -270,6 +278,7 @@ class Watcher(ModelListener):
         copy = keys != queries
         assert isinstance(source.query, Tensor)
         assert isinstance(source.key, Tensor)
+        assert source.known_lse is None or isinstance(source.known_lse, Tensor)
         key = self._keep_tensor(source.key, copy=copy)
         for leaf in source.full_pattern.leaves():
             if leaf.tensors and isinstance(leaf, Keeping):
@@ -279,7 +288,7 @@ class Watcher(ModelListener):
             assert isinstance(before.key, FirstKeys)
             if before.key.shared.grow(key, num_used_keys(before)):
                 shared = before.key.shared
-        value, sinks = source.value, source.sinks
+        value, sinks, lse = source.value, source.sinks, source.known_lse
         kept = Scores(
             self._keep_tensor(source.query),
             FirstKeys(shared, keys),
@@ -288,6 +297,7 @@ class Watcher(ModelListener):
             source.scale,
             None if sinks is None else self._keep_tensor(sinks, copy=True),
             source.query_positions,
+            None if lse is None else self._keep_tensor(lse),
             value=None if value is None else self._keep_tensor(value, copy=copy),
             overwritten=OVERWRITTEN,
         )
