@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from transformers import (
+    AttentionInterface,
     BertConfig,
     BertLMHeadModel,
     BloomConfig,
@@ -31,6 +32,7 @@ from transformers import (
 import regard
 from regard.attribution import HeadLooks, Passage, looks, scoring
 from regard.attribution.attribute import attribute
+from regard.attribution.decoder import check_decoder
 from tests.attribution.models import (
     WORDS,
     decoder,
@@ -199,8 +201,9 @@ def test_as_many_of_the_first_layers_are_computed_again_as_need_be(
 ) -> None:
     """A limit that some layers fit in."""
     model, plain = decoder(), run()
-    one = tokens().numel() * model.config.hidden_size * scoring._ACTIVATIONS * 4
-    monkeypatch.setattr(scoring, "_KEPT", int(kept * one))
+    with scoring._frozen(model):
+        whole = tokens().numel() * scoring._bytes_of_a_token(model, tokens())
+    monkeypatch.setattr(scoring, "_KEPT", int(kept / 3 * whole))
     ran: list[nn.Module] = []
     for layer in model.model.layers:
         layer.self_attn.register_forward_pre_hook(lambda module, _: ran.append(module))
@@ -366,8 +369,22 @@ def test_what_goes_past_attention_is_said() -> None:
         assert note in found.table()
     assert run().bypassed is False
     alike = attribute(decoder(), tokenizer(), "a a\na", "a", "lines")
-    assert alike.bypassed is None
-    assert "can't be told" in alike.table()
+    assert alike.bypassed is False
+
+
+def test_what_goes_past_attention_that_is_not_understood_is_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = AttentionInterface._global_mapping["sdpa"]
+
+    def doubled(*args: Any, **options: Any) -> tuple[Tensor, None]:
+        return 2 * own(*args, **options)[0], None
+
+    monkeypatch.setitem(AttentionInterface._global_mapping, "sdpa", doubled)
+    assert check_decoder(decoder(), tokens()) is None
+    monkeypatch.undo()
+    assert check_decoder(decoder(), tokens()) is False
+    assert "can't be told" in replace(run(), bypassed=None).table()
 
 
 def test_models_without_attention_are_refused() -> None:

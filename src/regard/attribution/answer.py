@@ -85,26 +85,6 @@ def _going_on(tokenizer: Any, prompt: Prompt, answer: str) -> list[int]:
     return alone
 
 
-def check_causal(model: nn.Module, tokens: Int[Tensor, "1 length"]) -> None:
-    """Raise ValueError if what a model says of the first token depends on the second."""
-    with torch.no_grad():
-        outputs = [model(tokens[:, :size]) for size in (1, 2)]
-    name = type(model).__name__
-    if not hasattr(outputs[0], "logits"):
-        raise ValueError(f"{name} returns no logits: use AutoModelForCausalLM")
-    alone, before = (output.logits[0, 0].float() for output in outputs)
-    if bool(alone.isnan().any()):
-        raise ValueError(f"{name} returns NaN")
-    if not close(alone, before, within=1e-2):
-        raise ValueError(f"{name} attends to later tokens: a decoder is needed")
-
-
-def close(one: Tensor, other: Tensor, *, within: float) -> bool:
-    """Return whether logits are alike, but for rounding: relative to the largest of them."""
-    finite = one.masked_fill(~one.isfinite(), 0.0)
-    return torch.allclose(one, other, rtol=within, atol=within * float(finite.abs().max()))
-
-
 def log_probs(
     model: nn.Module, tokens: Int[Tensor, "1 length"], num_answer: int
 ) -> Float[Tensor, "answer"]:

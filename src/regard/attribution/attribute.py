@@ -8,16 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attribution.answer import check_causal, device_of, generated, tokenized
+from regard.attribution.answer import device_of, generated, tokenized
 from regard.attribution.attribution import Attribution, How
+from regard.attribution.decoder import check_decoder
 from regard.attribution.passages import Passages
 from regard.attribution.prompt import Messages, prompt_of
-from regard.attribution.scoring import (
-    by_attention,
-    by_effects,
-    by_leaving_out,
-    bypasses_attention,
-)
+from regard.attribution.scoring import by_attention, by_effects, by_leaving_out
 from regard.errors import check_choice, check_positive
 
 
@@ -76,8 +72,7 @@ def attribute(
         else tokenized(tokenizer, given, answer)
     )
     tokens = torch.tensor([given.ids + reply], device=device_of(model))
-    check_causal(model, tokens)
-    bypassed = bypasses_attention(model, tokens)
+    bypassed = check_decoder(model, tokens)
     spans = [passage.tokens for passage in given.passages]
 
     def hide(

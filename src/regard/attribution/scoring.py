@@ -4,15 +4,16 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import chain
 from operator import or_
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
-from regard.attribution.answer import close, log_probs
+from regard.attribution.answer import log_probs
 from regard.attribution.looks import HeadLooks, strongest_looks
 from regard.calls.call import AttentionCall
 from regard.effects import knock_out
@@ -24,14 +25,22 @@ from regard.matrix.progress import progressing
 from regard.patterns import pairs
 from regard.watch import watch
 
-_KEPT = 2**31
+_KEPT = 3 * 2**30
 """So many bytes of activations are kept for the backward pass, and others computed again."""
 
-_ACTIVATIONS = 24
-"""So many numbers of the hidden size a layer keeps for its backward pass, for each token."""
+_MOST = 36
+"""So many numbers of the hidden size, or fewer, a layer keeps of a token for its backward pass."""
 
 _FEW = 8
-"""So many tokens are enough to see whether the first reaches others past attention."""
+"""So many tokens are run to see how many it keeps."""
+
+_ATTENTION = [
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+    torch.ops.aten._scaled_dot_product_flash_attention.default,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default,
+    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
+]
+"""Kernels whose outputs are kept anyway, so that they don't run again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +86,7 @@ def by_effects(
     found: list[Tensor] = []
     with (
         _frozen(model),
-        _checkpointing(model, tokens) as checkpointed,
+        _checkpointing(model, tokens, once=not each_token or num_answer == 1) as checkpointed,
         torch.enable_grad(),
         watch(model, effects=True) as seen,
     ):
@@ -163,26 +172,6 @@ def by_leaving_out(
     return torch.stack(found).cpu(), whole
 
 
-def bypasses_attention(model: nn.Module, tokens: Int[Tensor, "1 length"]) -> bool | None:
-    """Return whether the first token reaches others that don't attend to it.
-
-    It does in layers of another kind, such as state-space layers and convolutions. None if that
-    can't be told: all tokens are the same, or what the model computes can't be hidden from.
-    """
-    others = tokens[tokens != tokens[0, 0]]
-    if not len(others):
-        return None
-    some = tokens[:, :_FEW]
-    changed = some.clone()
-    changed[0, 0] = others[0]
-    try:
-        with torch.no_grad(), knock_out(model, pairs(queries=slice(1, None), keys=[0])):
-            one, other = (model(x, use_cache=False).logits[0, 1:].float() for x in (some, changed))
-    except (ValueError, RuntimeError):
-        return None
-    return not close(one, other, within=1e-3)
-
-
 def _between(length: int, passages: Sequence[range], device: torch.device) -> Between:
     """Return the reduction that adds up effects from each passage, and from all else, on each."""
     members = _members(length, passages, device)
@@ -255,25 +244,56 @@ def _frozen(model: nn.Module) -> Generator[None]:
             parameter.requires_grad_(True)
 
 
+def _bytes_of_a_token(model: nn.Module, tokens: Int[Tensor, "1 length"]) -> int:
+    """Return how many bytes the backward pass needs of what the layers make of a token.
+
+    Counted on a few of them. Parameters and buffers are there anyway.
+    """
+    few = tokens[:, :_FEW]
+    own = {one.untyped_storage().data_ptr() for one in chain(model.parameters(), model.buffers())}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        memory = tensor.untyped_storage()
+        if memory.data_ptr() not in own:
+            kept[memory.data_ptr()] = memory.nbytes()
+        return tensor
+
+    with (
+        torch.enable_grad(),
+        watch(model, effects=True),
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+    ):
+        # While the output is there, so is all that was kept.
+        output = model(few, use_cache=False)
+    del output
+    return sum(kept.values()) // few.shape[1]
+
+
 @contextmanager
-def _checkpointing(model: Any, tokens: Tensor) -> Generator[bool]:
+def _checkpointing(model: Any, tokens: Tensor, *, once: bool) -> Generator[bool]:
     """Compute the first layers again in the backward pass, if all would take too much memory.
 
     It yields whether there are any. transformers does so in training only, where layers drop
-    numbers.
+    numbers. If there is just one backward pass, kernels of attention don't run again in it.
     """
+    layers = [one for one in model.modules() if hasattr(type(one), "gradient_checkpointing")]
     config = model.config.get_text_config()
     size = getattr(config, "hidden_size", 0) * getattr(config, "num_hidden_layers", 0)
-    needed = tokens.numel() * size * _ACTIVATIONS * 4
-    layers = [one for one in model.modules() if hasattr(type(one), "gradient_checkpointing")]
+    needed = tokens.numel() * size * _MOST * 4
+    if layers and needed > _KEPT:
+        needed = tokens.numel() * _bytes_of_a_token(model, tokens)
     if needed <= _KEPT or not layers:
         yield False
         return
     # The last ones are free again when the first are computed.
     layers = layers[: len(layers) - len(layers) * _KEPT // needed]
     before = [vars(layer).get("forward") for layer in layers]
+    again: dict[str, Any] = {"use_reentrant": False}
+    if once:
+        again["context_fn"] = partial(create_selective_checkpoint_contexts, _ATTENTION, True)
     for layer in layers:
-        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+        layer.forward = partial(checkpoint, layer.forward, **again)
     try:
         yield True
     finally:

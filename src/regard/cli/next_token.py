@@ -7,7 +7,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attribution.answer import check_causal
+from regard.attribution.decoder import check_decoder
 from regard.cli.loading import Loaded
 
 
@@ -30,7 +30,7 @@ class NextToken:
             ValueError: a text is not one known token, or the model is no decoder.
         """
         ids = [_id(loaded, text) for text in (self.of, self.against) if text is not None]
-        check_causal(loaded.model, inputs["input_ids"])
+        check_decoder(loaded.model, inputs["input_ids"])
         # Outputs of attention need gradients, parameters don't.
         loaded.model.requires_grad_(False)
 
