@@ -19,7 +19,7 @@ from benchmarks._pages import written
 from benchmarks._passages import KINDS, planted
 from benchmarks._results import Result, by_name
 from benchmarks._tables import TABLES, Table, filled, names_in, spoken
-from benchmarks.attribute import digest, figures, quality_figures
+from benchmarks.attribute import digest, figures, peer_figures, quality_figures
 
 ROOT = Path(__file__).parents[1]
 PLACE = "before\n<!-- benchmarks:{} -->\n\nas it was\n\n<!-- end -->\nafter\n"
@@ -359,13 +359,13 @@ class TestAttribute:
     def row(self, effects: list[float], **others: Any) -> dict[str, Any]:
         truth = [0.1, 2.0, 0.5, -0.1]
         drops = {"effects": [1.8, 2.0, 2.0], "leave-one-out": [2.0, 2.5, 2.5]}
-        ways = ("effects", "attention", "gradient × input", "forward")
+        seconds = {"effects": 15.0, "attention": 10.0, "gradient × input": 10.0, "forward": 5.0}
         return {
             "planted": 1,
             "truth": truth,
             "scores": {"effects": effects},
             "drops": drops,
-            "cpu_seconds": dict.fromkeys(ways, 5.0),
+            "cpu_seconds": seconds,
             **others,
         }
 
@@ -381,7 +381,15 @@ class TestAttribute:
         assert first.note == "3 prompts; leave-one-out has the fact first in 2"
         assert found["short, top 1 of effects, loss over best"].value == pytest.approx(0.9)
         assert found["short, top 3 of effects, loss over best"].value == pytest.approx(0.8)
-        assert found["short, effects: cost in forward passes"].value == pytest.approx(1.0)
+        assert found["short, attention: cost in forward passes"].value == pytest.approx(2.0)
+
+    def test_cost_is_that_of_processes_of_their_own(self) -> None:
+        rows = [{"scores": [0.0], "passes": passes, "memory": 1e9} for passes in (3.0, 5.5)]
+        for name, reached in (("Regard", False), ("flashtrace", None)):
+            found = {figure.name: figure for figure in peer_figures(name, "short", [*rows, {}])}
+            cost = found[f"short, {name}: cost in forward passes"]
+            assert (cost.value, cost.reached) == (4.25, reached)
+            assert cost.note == "2 prompts, by time of the CPU"
 
     @pytest.mark.slow
     def test_rows_are_kept_and_read_by_part_and_prompt(self, tmp_path: Path) -> None:

@@ -62,6 +62,14 @@ def test_a_call_of_sdpa_alone() -> None:
             torch.testing.assert_close(lse, exact(seen[0]))
 
 
+def test_that_of_half_precision_is_coarse() -> None:
+    kind = ZOO["Llama"]
+    model = made(kind).bfloat16()
+    with regard.watch(model, effects=True) as seen:
+        model(**kind.inputs("none"))
+    assert all(known(call) is None for call in seen)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_rows_of_masks_may_have_no_keys(side: str) -> None:
     kind = ZOO["Llama"]
