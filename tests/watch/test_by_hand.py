@@ -224,20 +224,41 @@ def test_other_softmaxes_are_not_taken_for_attention(function: Callable[[Tensor]
         model(numbers(QUERIES, KEYS))
 
 
-def test_a_router_that_casts_its_weight_is_not_taken_for_attention() -> None:
-    """As of DeepSeek in half precision."""
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_router_that_casts_its_weight_is_not_taken_for_attention(nested: bool) -> None:
+    """As of DeepSeek in half precision, and of LongCat, which has it in a linear layer."""
 
     class Router(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.weight = nn.Parameter(numbers(6, KEYS).bfloat16())
+            layer = nn.Linear(KEYS, 6, bias=False).bfloat16()
+            if nested:
+                self.layer = layer
+            else:
+                self.weight = layer.weight
 
         def forward(self, x: Tensor) -> Tensor:
-            return F.linear(x, self.weight.type(x.dtype)).softmax(dim=-1).topk(2)[0]
+            (weight,) = self.parameters()
+            return F.linear(x, weight.type(x.dtype)).softmax(dim=-1).topk(2)[0]
 
     model = Router()
     with pytest.raises(RuntimeError, match="no attention was seen"), regard.watch(model):
         model(numbers(QUERIES, KEYS))
+
+
+def test_keys_in_the_shape_of_a_parameter_are_attended_to() -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(KEYS, 4, dtype=torch.float64))
+
+        def forward(self, query: Tensor, key: Tensor) -> Tensor:
+            return F.linear(query, key).softmax(dim=-1) @ key
+
+    model, query, key = Attention(), numbers(QUERIES, 4), numbers(KEYS, 4)
+    with regard.watch(model) as seen:
+        model(query, key)
+    torch.testing.assert_close(seen[0].matrix.dense()[0, 0], (query @ key.mT).softmax(dim=-1))
 
 
 def test_views_that_only_dropped_weights_have() -> None:

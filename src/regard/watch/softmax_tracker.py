@@ -314,9 +314,10 @@ class SoftmaxTracker:
             return result
         if not mine:
             factors = operands(function, arguments, options)
+            if len(factors) != 2 or any(map(_is_parameter, factors)):
+                return result
             frame = self._running()[-1]
-            cast = function is F.linear and _may_be_own(factors[-1], frame.module)
-            if len(factors) == 2 and not cast and not any(map(_is_parameter, factors)):
+            if function is not F.linear or not _is_cast(factors[1], frame.module):
                 frame.scored = True
             return result
         if function is F.linear and _is_parameter(operands(function, arguments, options)[1]):
@@ -426,10 +427,10 @@ def _is_parameter(tensor: Any) -> bool:
     return is_view and isinstance(tensor._base, nn.Parameter)
 
 
-def _may_be_own(weight: Tensor, module: nn.Module) -> bool:
-    """Return whether a matrix may be a parameter of a module in another dtype, as of routers."""
-    own = (parameter.shape for parameter in module.parameters(recurse=False))
-    return any(weight.shape == shape for shape in own)
+def _is_cast(weight: Tensor, module: nn.Module) -> bool:
+    """Return whether a matrix is a parameter of a module in another dtype, as in routers."""
+    same = (parameter for parameter in module.parameters() if parameter.shape == weight.shape)
+    return any(torch.equal(weight, parameter.to(weight.dtype)) for parameter in same)
 
 
 def _moved(
