@@ -329,7 +329,8 @@ def _known_strips(view: View, size: int, most: int) -> tuple[int, list[_Strip]]:
     if not bool((positions.diff() == 1).all()):
         return _strips(view, size, most)
     first = int(positions[0])
-    name = ("strips", first, len(positions), view.keys, view.batch, view.heads, size, most)
+    heads = len(view.heads)
+    name = ("strips", first, len(positions), view.keys, view.batch, heads, size, most)
     return cached(view.source.pattern, name, lambda: _strips(view, size, most))
 
 
