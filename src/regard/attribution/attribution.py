@@ -47,7 +47,7 @@ class Attribution:
         by_token: the same for each token of the answer; None if that was not asked for.
         looks: by effects, how the strongest heads of each passage look at it, the strongest first.
         checkpointed: whether some layers were computed again in the backward pass, because
-            activations would have taken more than 3 GiB.
+            activations would have taken more than 2 GiB.
         bypassed: whether tokens reach later ones past attention too, as in state-space layers;
             then a hidden passage is hidden from attention alone. None if that can't be told.
     """
@@ -129,7 +129,7 @@ class Attribution:
             found.append("Whether tokens reach the answer past attention too can't be told.")
         if self.checkpointed:
             found.append(
-                "Activations did not fit in 3 GiB: some layers were computed again in the backward "
+                "Activations did not fit in 2 GiB: some layers were computed again in the backward "
                 "pass."
             )
         if self.how == "effects" and self.log_prob > _SURE * len(self.answer_tokens):

@@ -25,7 +25,7 @@ from regard.matrix.progress import progressing
 from regard.patterns import pairs
 from regard.watch import watch
 
-_KEPT = 3 * 2**30
+_KEPT = 2**31
 """So many bytes of activations are kept for the backward pass, and others computed again."""
 
 _MOST = 36
