@@ -9,18 +9,22 @@ from typing import Any
 
 import torch
 import torch.overrides
+from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import CheckpointFunction
 
 __all__ = [
+    "TRANSFORMED",
     "entered_below",
     "in_dispatch_mode",
     "in_functorch",
     "in_reentrant_checkpoint",
     "is_backward",
+    "leave_graph",
     "modes",
     "recompile_limit",
+    "run_uncompiled",
     "skip_compile",
     "tree_map",
     "without_torch_function",
@@ -37,6 +41,10 @@ def in_dispatch_mode() -> bool:
     return bool(torch._C._len_torch_dispatch_stack())
 
 
+TRANSFORMED = "it runs under torch.func (vmap, grad, jacrev, …), where tensors have no memory"
+"""Why nothing can be read from tensors in `in_functorch`."""
+
+
 def in_functorch() -> bool:
     """Return whether a transform of `torch.func` is active."""
     return torch._C._are_functorch_transforms_active()
@@ -47,11 +55,29 @@ def recompile_limit(limit: int) -> AbstractContextManager[Any]:
     return torch._dynamo.config.patch(recompile_limit=limit)
 
 
-def skip_compile(function: Callable[..., Any]) -> None:
-    """Make torch.compile skip a function, but not those that it calls."""
+def skip_compile(function: Callable[..., Any], reason: str | None = None) -> None:
+    """Make torch.compile skip a function, but not those that it calls.
+
+    Args:
+        function: the function.
+        reason: what torch says where it must not be skipped, with fullgraph=True.
+    """
     import torch._dynamo  # slow to import
 
     torch._dynamo.decorators.skip(function)
+    function._torchdynamo_disable_msg = reason  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def run_uncompiled(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Run a function; where torch.compile would compile what it calls, without that."""
+    if get_eval_frame_callback() in (None, False):
+        return function(*args, **options)
+    return torch.compiler.disable(function)(*args, **options)
+
+
+def leave_graph(reason: str) -> None:
+    """Make torch.compile, which is tracing, run what comes uncompiled."""
+    torch._dynamo.graph_break(reason)
 
 
 def is_backward() -> bool:

@@ -32,7 +32,7 @@ def test_without_some_pairs(name: str, frozen: bool) -> None:
     torch.testing.assert_close(found, expected.effects, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["Llama", "BART"])
+@pytest.mark.parametrize("name", ["Llama", "BART", "BLOOM"])
 def test_without_a_head(name: str) -> None:
     """A head that is ablated does nothing, and the others what they do without it."""
     model, run = model_and_run(name)
@@ -54,12 +54,3 @@ def test_a_head_that_is_ablated_in_a_frozen_model_is_refused() -> None:
     with pytest.raises(ValueError, match="ablated with all parameters frozen"):
         _ = seen[0].effects
     assert seen[1].effects.dense().isfinite().all()
-
-
-def test_what_is_replaced_in_weights_that_are_written_out_is_refused() -> None:
-    model, run = model_and_run("BLOOM")
-    model.requires_grad_(True)
-    with regard.watch(model, effects=True) as seen, regard.ablate(model, heads=[(0, 1)]):
-        run().backward()
-    with pytest.raises(ValueError, match="not a view of the kernel's result"):
-        _ = seen[0].effects

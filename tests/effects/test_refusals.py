@@ -82,8 +82,7 @@ class Dropping(Mixed):
     ("kind", "reason"),
     [
         (InChunks, r"it calls attention several times, for parts of its sequence"),
-        (HeadsInBatch, r"its 2 heads can't be told from its batch"),
-        (HeadByHead, r"its 2 heads can't be told from its batch"),
+        (HeadByHead, r"it calls attention several times, for parts of its sequence"),
         (Exponentials, r"its weights are no softmax of scores of queries and keys"),
         (Unfollowed, r"a softmax of 2 × 2 × 6 × 6 was not followed to a product with values"),
         (Dropping, r"dropout is on: call model.eval\(\) first"),
@@ -108,6 +107,21 @@ def test_heads(kind: Any, reason: str) -> None:
     model = kind()
     rule = rf"^the attention of the model can't be altered: {reason}$"
     with pytest.raises(ValueError, match=rule), regard.ablate(model, [("", 0)]):
+        model(inputs())
+
+
+def test_heads_in_the_batch_are_told_apart_only_where_that_matters() -> None:
+    model = HeadsInBatch()
+    with regard.knock_out(model, KEYS):
+        output = model(inputs())
+    query, key, value = model.parts(inputs()).flatten(1, 2)
+    scores = query @ key.mT / 2
+    scores[..., [1, 3]] = -torch.inf
+    torch.testing.assert_close(output, scores.softmax(dim=-1) @ value, rtol=0, atol=1e-5)
+    rule = (
+        r"^the attention of the model can't be altered: its 2 heads can't be told from its batch$"
+    )
+    with pytest.raises(ValueError, match=rule), regard.knock_out(model, KEYS, heads=[1]):
         model(inputs())
 
 

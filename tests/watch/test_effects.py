@@ -482,15 +482,16 @@ class TestRefusals:
         ):
             pass
 
-    def test_an_output_that_something_was_added_to(self) -> None:
+    def test_an_output_that_was_scaled(self) -> None:
         def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             query, key, value = (x.flatten(end_dim=1) for x in (query, key, value))
-            return torch.baddbmm(query[..., :1], (query @ key.mT).softmax(dim=-1), value)
+            weights = (query @ key.mT).softmax(dim=-1)
+            return torch.baddbmm(query[..., :1], weights, value, alpha=0.5)
 
         model, given = Kernel(attention), inputs()
         with regard.watch(model, effects=True) as seen:
             model(*given).sum().backward()
-        with pytest.raises(ValueError, match="not a view of the kernel's result"):
+        with pytest.raises(ValueError, match=r"has scaled it \(alpha\)$"):
             _ = seen[0].effects
 
     def test_joined_steps(self) -> None:
@@ -506,3 +507,149 @@ class TestRefusals:
         assert all(bool(call.gradient.total.any()) for call in (seen[0], seen[2], seen[3]))
         with pytest.raises(ValueError, match="has no effects"):
             _ = seen.stitched()[0].effects
+
+
+class ByHand(nn.Module):
+    """Attention that is written down, which may do more with its weights."""
+
+    num_heads = 4
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.kind = kind
+        self.qkv, self.o = nn.Linear(16, 48), nn.Linear(16, 16)
+        self.gate, self.relative = torch.randn(4, 1, 1), torch.randn(6, 6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.qkv(x).unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4)
+        query, key, value = parts
+        scores = query @ key.mT / 2
+        if scores.requires_grad:
+            scores.retain_grad()
+        weights = scores.softmax(dim=-1)
+        output = getattr(self, self.kind)(weights, value)
+        if output.requires_grad:
+            output.retain_grad()
+        self.scores, self.heads = scores, output
+        return self.o(output.transpose(1, 2).flatten(2))
+
+    def plain(self, weights: Tensor, value: Tensor) -> Tensor:
+        return weights @ value
+
+    def copied(self, weights: Tensor, value: Tensor) -> Tensor:
+        kept = weights.masked_fill(torch.zeros(6, 6, dtype=torch.bool), 0.0).nan_to_num(0.0)
+        return F.dropout(kept.double().to(weights).contiguous(), 0.5, training=False) @ value
+
+    def added(self, weights: Tensor, value: Tensor) -> Tensor:
+        flat = torch.baddbmm(torch.ones(8, 6, 4), weights.flatten(0, 1), value.flatten(0, 1))
+        return flat.unflatten(0, (2, 4))
+
+    def uninitialised(self, weights: Tensor, value: Tensor) -> Tensor:
+        start = torch.full((8, 6, 4), torch.nan)
+        flat = torch.baddbmm(start, weights.flatten(0, 1), value.flatten(0, 1), beta=0)
+        return flat.unflatten(0, (2, 4))
+
+    def gated(self, weights: Tensor, value: Tensor) -> Tensor:
+        return weights * self.gate.sigmoid() @ value
+
+    def gated_in_place(self, weights: Tensor, value: Tensor) -> Tensor:
+        weights = weights.clone()
+        weights *= self.gate.sigmoid()
+        return weights @ value
+
+    def with_identity(self, weights: Tensor, value: Tensor) -> Tensor:
+        return (weights + torch.eye(6)) @ value
+
+    def top(self, weights: Tensor, value: Tensor) -> Tensor:
+        return torch.where(weights >= weights.topk(3).values[..., -1:], weights, 0.0) @ value
+
+    def squared(self, weights: Tensor, value: Tensor) -> Tensor:
+        weights = weights.square()
+        return weights / weights.sum(dim=-1, keepdim=True) @ value
+
+    def mixed(self, weights: Tensor, value: Tensor) -> Tensor:
+        heads = nn.Parameter(torch.ones(4, 4) + torch.eye(4))
+        return F.linear(weights.permute(0, 2, 3, 1), heads).permute(0, 3, 1, 2) @ value
+
+    def less(self, weights: Tensor, value: Tensor) -> Tensor:
+        other = (value @ value.mT).softmax(dim=-1)
+        return (weights - 0.3 * other) @ value
+
+    def relative_values(self, weights: Tensor, value: Tensor) -> Tensor:
+        return weights @ value + torch.einsum("bhij,ijd->bhid", weights, self.relative)
+
+    def halves(self, weights: Tensor, value: Tensor) -> Tensor:
+        return torch.cat([weights @ value[..., :2], weights @ value[..., 2:]], dim=-1)
+
+
+def run_by_hand(kind: str) -> tuple[ByHand, Seen]:
+    model, x = ByHand(kind).eval(), torch.randn(2, 6, 16)
+    with regard.watch(model, effects=True) as seen:
+        (model(x).tanh() * torch.randn(2, 6, 16)).sum().backward()
+    return model, seen
+
+
+@pytest.mark.parametrize("kind", ["plain", "copied", "added", "uninitialised"])
+def test_effects_of_weights_that_are_the_softmax(kind: str) -> None:
+    model, seen = run_by_hand(kind)
+    assert model.scores.grad is not None
+    torch.testing.assert_close(seen[0].effects.dense(), model.scores.grad, rtol=1e-4, atol=1e-6)
+    assert model.heads.grad is not None
+    heads = model.heads - 1.0 if kind == "added" else model.heads
+    expected = (heads * model.heads.grad).sum(dim=(0, 2, 3)).detach()
+    torch.testing.assert_close(seen.effects.heads().effects[0], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "kind", ["gated", "gated_in_place", "with_identity", "top", "squared", "mixed", "less"]
+)
+def test_effects_of_changed_weights_are_no_gradients_of_scores(kind: str) -> None:
+    model, seen = run_by_hand(kind)
+    assert not seen[0].has_effects
+    rule = r"has no effects: its weights are not the result of one softmax, unchanged$"
+    with pytest.raises(ValueError, match=rule):
+        _ = seen[0].effects
+    # What a head does does not depend on how its weights came about.
+    assert model.heads.grad is not None
+    expected = (model.heads * model.heads.grad).sum(dim=(0, 2, 3)).detach()
+    torch.testing.assert_close(seen.effects.heads().effects[0], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["relative_values", "halves"])
+def test_effects_of_weights_that_are_multiplied_twice_are_refused(kind: str) -> None:
+    _, seen = run_by_hand(kind)
+    rule = r"has no effects: its weights are multiplied with values more than once$"
+    with pytest.raises(ValueError, match=rule):
+        _ = seen[0].effects
+    with pytest.raises(ValueError, match=rule):
+        seen.effects.heads()
+
+
+@pytest.mark.parametrize("keep", ["tensors", "copies"])
+def test_relative_values_of_vits(keep: str) -> None:
+    from transformers import VitsConfig
+    from transformers.models.vits.modeling_vits import VitsEncoder
+
+    config = VitsConfig(
+        hidden_size=16,
+        num_attention_heads=2,
+        num_hidden_layers=2,
+        ffn_dim=32,
+        window_size=3,
+        layerdrop=0,
+        hidden_dropout=0,
+        attention_dropout=0,
+        activation_dropout=0,
+    )
+    model: Any = VitsEncoder(config).eval()
+    for layer in model.layers:
+        nn.init.normal_(layer.attention.emb_rel_v, std=0.5)
+    with regard.watch(model, effects=True, keep=keep) as seen:
+        model(torch.randn(1, 6, 16), padding_mask=torch.ones(1, 6, 1))[0].sum().backward()
+    seen.verify()
+    for call in seen:
+        with pytest.raises(ValueError, match="multiplied with values more than once"):
+            _ = call.effects
+    with pytest.raises(ValueError, match="multiplied with values more than once"):
+        seen.effects.heads()

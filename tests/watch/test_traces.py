@@ -1,5 +1,8 @@
 """Watching leaves nothing behind, however it ends, and leaves the compiler alone."""
 
+import copy
+import pickle
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import regard
+from regard.watch import Seen
 from tests.elsewhere import Elsewhere
 from tests.watch.calls import Kernel
 from tests.watch.traces import (
@@ -228,3 +232,116 @@ def test_the_compiler_is_left_alone() -> None:
     x = torch.ones(3)
     assert torch.equal(function(x), x.sin() + 1)
     assert len(graphs) == 1
+
+
+class Plain(nn.Module):
+    """One layer of attention, by a kernel or written down."""
+
+    num_heads = 2
+
+    def __init__(self, *, by_hand: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.qkv, self.by_hand = nn.Linear(8, 24), by_hand
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        if self.by_hand:
+            weights = (query @ key.transpose(2, 3) / 2).softmax(dim=-1)
+            return weights @ value
+        return nn.functional.scaled_dot_product_attention(query, key, value)
+
+
+WAYS = {
+    "watch": lambda model: regard.watch(model),
+    "watch, with values": lambda model: regard.watch(model, values=True),
+    "ablate": lambda model: regard.ablate(model, [("", 0)]),
+    "knock_out": lambda model: regard.knock_out(model, regard.pairs(keys=[1])),
+}
+
+
+def compiled_around(by_hand: bool, fullgraph: bool) -> None:
+    """Assert that a compiled function that calls a model is seen, or refused with the reason."""
+    graphs: list[Any] = []
+
+    def backend(graph: Any, example: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    model, x = Plain(by_hand=by_hand).eval(), torch.randn(2, 5, 8)
+    step = torch.compile(lambda x: 2 * model(x), backend=backend, fullgraph=fullgraph)
+    before = step(x)
+    for way in WAYS.values():
+        with way(model) as plain:
+            expected = 2 * model(x)
+        if fullgraph:
+            with pytest.raises(Exception, match=r"see only what runs uncompiled"), way(model):
+                step(x)
+            continue
+        with way(model) as seen:
+            torch.testing.assert_close(step(x), expected)
+        if isinstance(seen, Seen):
+            seen.verify()
+            same(seen[0].matrix.dense(), plain[0].matrix.dense())
+    # It is compiled as before.
+    count = len(graphs)
+    torch.testing.assert_close(step(x), before)
+    assert len(graphs) == count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_compiled_functions_around_a_model(
+    by_hand: bool, fullgraph: bool, elsewhere: Elsewhere
+) -> None:
+    elsewhere(compiled_around, by_hand, fullgraph)
+
+
+@pytest.mark.parametrize("copied", ["copy", "pickle"])
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_copies_made_inside(way: Callable[[nn.Module], Any], copied: str) -> None:
+    model, x = Plain().eval(), torch.randn(2, 5, 8)
+    before = model(x)
+    with way(model) as seen:
+        altered = model(x)
+        other = copy.deepcopy(model) if copied == "copy" else pickle.loads(pickle.dumps(model))
+        assert torch.equal(other(x), before)
+        assert torch.equal(model(x), altered)
+    if isinstance(seen, Seen):
+        assert len(seen) == 2
+    assert torch.equal(other(x), before)
+    with regard.watch(other) as seen:
+        other(x)
+    assert len(seen) == 1
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("by_hand", [False, True])
+class TestTransforms:
+    """Under transforms of torch.func there are no numbers to be read."""
+
+    REASON = r"it runs under torch.func \(vmap, grad, jacrev, …\), where tensors have no memory"
+
+    @pytest.mark.parametrize("effects", [False, True])
+    @pytest.mark.parametrize("transform", [torch.func.vmap, torch.func.jacrev])
+    def test_watch(self, transform: Callable[..., Any], effects: bool, by_hand: bool) -> None:
+        model, x = Plain(by_hand=by_hand), torch.randn(3, 1, 5, 8)
+        given = x if transform is torch.func.vmap else x[0]
+        expected = transform(model)(given)
+        with regard.watch(model, effects=effects) as seen:
+            torch.testing.assert_close(transform(model)(given), expected)
+        assert re.fullmatch(self.REASON, seen[0].problem)
+
+    def test_knock_out(self, by_hand: bool) -> None:
+        model, x = Plain(by_hand=by_hand), torch.randn(3, 1, 5, 8)
+        pattern = regard.pairs(keys=[1])
+        with pytest.raises(ValueError, match=self.REASON), regard.knock_out(model, pattern):
+            torch.func.vmap(model)(x)
+
+    def test_ablate(self, by_hand: bool) -> None:
+        model, x = Plain(by_hand=by_hand), torch.randn(3, 1, 5, 8)
+        with regard.ablate(model, [("", 0)]):
+            found = torch.func.vmap(model)(x)
+            expected = torch.stack([model(one) for one in x])
+        torch.testing.assert_close(found, expected)

@@ -132,10 +132,14 @@ class Surveyor:
         if self._probes is None:
             with torch.no_grad(), watch(self._model, check=False) as seen:
                 self._model(input_ids=ids[:, :1].expand(1, 2), **self._options)
-            self._is_causal = all(
-                call.pattern is not None and not bool(call.pattern.allows([0], [1]))
-                for call in seen
-            )
+            for call in seen:
+                if call.pattern is None:
+                    raise ValueError(
+                        f"which pairs {call} masks is unknown, so its heads can't be measured: "
+                        f"{call.problem or 'the model changes its scores in ways not followed'}"
+                    )
+            patterns = [call.pattern for call in seen if call.pattern is not None]
+            self._is_causal = not any(bool(pattern.allows([0], [1])) for pattern in patterns)
             self._probes = [Relations(causal=self._is_causal), Coreference()]
         return self._probes
 

@@ -51,8 +51,8 @@ class AttentionCall:
         check: difference between the kernel's output and A @ V.
         results: results of the reductions in `keep`, if any.
         problem: why the call has no matrix, if so.
-        heads_known: whether batch and head axes of materialised weights could be told apart. If
-            not, `heads` is 1 and `batch` counts both.
+        heads_known: whether batch and heads could be told apart. If not, materialised weights have
+            1 head and `batch` counts both, and a kernel's axes are as it was given them.
         query_text: number of the text of its queries.
         key_text: number of the text of its keys.
         view: its matrix, not computed; None if it was not kept.
@@ -139,6 +139,8 @@ class AttentionCall:
         if self.recorded_effects is not None and self.view is not None:
             return EffectMatrix.of(replace(self.view, source=self.recorded_effects))
         gradient = self.checked_gradient
+        if gradient.problem_of_scores:
+            raise ValueError(f"{self} has no effects: {gradient.problem_of_scores}")
         if gradient.total is None:
             raise ValueError(
                 f"no gradient has come to {self}: call target.backward() on a number that depends "
@@ -161,7 +163,9 @@ class AttentionCall:
         """Whether `effects` are known: a gradient has come, or they were recorded."""
         if self.recorded_effects is not None:
             return True
-        if self.view is None or self.gradient is None or self.gradient.problem:
+        if self.view is None or self.gradient is None:
+            return False
+        if self.gradient.problem or self.gradient.problem_of_scores:
             return False
         return self.gradient.total is not None and self.check.passed is not False
 

@@ -21,6 +21,7 @@ class OutputGradient:
 
     Attributes:
         total: the gradient; None as long as none has come.
+        problem_of_scores: why the gradients of scores don't follow from it, if so.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class OutputGradient:
         overwritten: str = "{name} was modified in place",
     ) -> None:
         self.value, self.problem, self.overwritten = value, problem, overwritten
+        self.problem_of_scores = ""
         self.total: Float[Tensor, "batch heads queries value_dim"] | None = None
         self._output = output
         self._value_version = Versions([("value", value)])

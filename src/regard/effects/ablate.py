@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.calls.check import DROPOUT
 from regard.effects.alteration import Alteration, CallSite, check_heads
 from regard.effects.layers import Layer, Layers
-from regard.effects.places import places
+from regard.effects.places import is_memory, key_of, places
 from regard.patterns.from_mask import FromMask
 from regard.patterns.padding import Padding
 from regard.watch.masks import Masks
@@ -22,6 +22,8 @@ from regard.watch.reading import Reading
 from regard.watch.seen import Seen
 from regard.watch.understood import understood
 from regard.watch.where import check_model
+
+_UNKNOWN_MASK = 'by="mean" leaves padding out, and which pairs it masks is unknown'
 
 Heads = Float[Tensor, "batch heads queries value_dim"]
 
@@ -113,7 +115,7 @@ class _Ablation(Alteration):
         assert result is not None
         new: Tensor | None = None
         if self._by == "mean":
-            new = _mean(reading.output[:, heads], self._real_by_weights(site, reading))
+            new = _mean(reading.output[:, heads], self._real_by_mask(site, product, reading))
         current = result.reshape(-1)[where]
         replaced = self._replaced(site, current, heads, new)[:, heads]
         flat = result.reshape(-1).index_copy(0, where[:, heads].reshape(-1), replaced.reshape(-1))
@@ -177,13 +179,17 @@ class _Ablation(Alteration):
         Raises:
             ValueError: that isn't known, or not all positions are there.
         """
-        inputs = understood(call, Masks(), cross=site.cross is True)
+        understanding = understood(call, Masks(), cross=site.cross is True)
+        inputs = understanding.inputs
         sizes = (inputs.num_queries, inputs.num_keys)
-        first = places(site.frame, site.cross is True, *sizes, inputs.first_position).first_query
+        said = understanding.first_query
+        first = places(site.frame, site.cross is True, *sizes, said).first_query
         self._check_whole(site, first, *sizes)
         real = torch.ones(1, inputs.num_queries, dtype=torch.bool)
         if site.cross:
             return real
+        if not understanding.mask_known:
+            self.refuse(site, _UNKNOWN_MASK)
         for leaf in inputs.pattern.leaves():
             if isinstance(leaf, Padding):
                 keys = torch.arange(inputs.num_keys)
@@ -193,16 +199,43 @@ class _Ablation(Alteration):
                 real = real & leaf.mask.any(dim=1).cpu()
             elif leaf.batch_size is not None:
                 self.refuse(site, f"where {leaf} leaves padding isn't known")
+        self._check_padding(site, real, call.key)
         return real
 
-    def _real_by_weights(
-        self, site: CallSite, reading: Reading
+    def _real_by_mask(
+        self, site: CallSite, product: Product, reading: Reading
     ) -> Bool[Tensor, "batch_or_1 queries"]:
-        """Say which queries are no padding: those that somebody looks at."""
+        """Return which queries are no padding: those to which some query may attend."""
         queries, keys = reading.weights.shape[2:]
-        first = places(site.frame, site.cross is True, queries, keys, keys - queries).first_query
+        said = 0 if queries == keys else None
+        first = places(site.frame, site.cross is True, queries, keys, said).first_query
         self._check_whole(site, first, queries, keys)
-        return torch.ones(1, queries) > 0 if site.cross else (reading.weights > 0).any(2).any(1)
+        every = torch.ones(1, queries, dtype=torch.bool)
+        if site.cross:
+            return every
+        if product.mask is None:
+            self.refuse(site, _UNKNOWN_MASK)
+        real = every if reading.masked is None else ~reading.masked.all(dim=2).all(dim=1)
+        if product.mask.zeroed:
+            # What is attended to is no padding; what isn't may be, or may not have been selected.
+            weights = reading.weights
+            if reading.masked is not None:
+                weights = weights.masked_fill(reading.masked, 0.0)
+            attended = (weights != 0.0).any(dim=2).any(dim=1)
+            if bool((real & ~attended).any()):
+                self.refuse(site, _UNKNOWN_MASK)
+        self._check_padding(site, real, key_of(product.operands, keys))
+        return real
+
+    def _check_padding(self, site: CallSite, real: Tensor, key: Tensor | None) -> None:
+        """Refuse padding of keys that may not be that of queries."""
+        if bool(real.all()):
+            return
+        if key is not None and any(is_memory(site.module, key, place) for place in (0, -1)):
+            self.refuse(site, 'by="mean" leaves padding out, and some keys are parameters')
+        sizes = [x.shape for x in site.frame.given if x.is_floating_point() and x.dim() > 2]
+        if any(shape[-1] == sizes[0][-1] for shape in sizes[1:]):
+            self.refuse(site, 'by="mean" leaves padding out, and its keys may be other tokens')
 
     def _check_whole(self, site: CallSite, first: int | None, queries: int, keys: int) -> None:
         if first != 0 or (not site.cross and queries != keys):

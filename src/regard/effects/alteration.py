@@ -3,7 +3,8 @@
 import sys
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import NamedTuple, NoReturn
@@ -13,13 +14,19 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.effects.layers import Layers
-from regard.internals import in_reentrant_checkpoint, is_backward, without_torch_function
+from regard.internals import (
+    TRANSFORMED,
+    in_functorch,
+    in_reentrant_checkpoint,
+    is_backward,
+    without_torch_function,
+)
 from regard.watch.head_shards import head_shard
 from regard.watch.model_listener import ModelListener
 from regard.watch.module_stack import Frame
 from regard.watch.product import Product
 from regard.watch.raw_call import RawCall
-from regard.watch.reading import Reading, num_heads_of, read_axes
+from regard.watch.reading import Reading, are_heads_known, num_heads_of, read_axes
 from regard.watch.understood import as_computed
 
 
@@ -86,15 +93,22 @@ class Alteration(ModelListener):
             except ValueError as error:
                 self.refuse(site, str(error))
             self._ran(site)
-            said = num_heads_of(site.module)
-            if call.query.shape[1] == 1 and said is not None and said > 1:
-                self.refuse(site, f"its {said} heads can't be told from its batch")
+            by_interface = module is not None or self.cross is not None
+            known = by_interface or are_heads_known(call.query, call.value, self.running)
+            if self.needs_heads and not known:
+                said = num_heads_of(site.module)
+                heads = "heads" if said is None else f"{said} heads"
+                self.refuse(site, f"its {heads} can't be told from its batch")
             self._check_all_heads(site, call.query.shape[1], call.query.shape[-1])
-            return self.altered(site, call)
+            with self.explained(site):
+                return self.altered(site, call)
 
     def catch_product(self, product: Product, num_heads: int | None) -> Tensor | None:
         site = self.site(None)
         if site is None:
+            return None
+        if product.again:
+            self.altered_again(site)
             return None
         with without_torch_function():
             try:
@@ -102,10 +116,11 @@ class Alteration(ModelListener):
             except ValueError as error:
                 self.refuse(site, str(error))
             self._ran(site)
-            if not reading.heads_known:
+            if self.needs_heads and not reading.heads_known:
                 self.refuse(site, "its heads can't be told from its batch")
             self._check_all_heads(site, reading.weights.shape[1], None)
-            return self.altered_product(site, product, reading, num_heads)
+            with self.explained(site):
+                return self.altered_product(site, product, reading, num_heads)
 
     def catch_lost(self, frame: Frame, reason: str) -> None:
         site = self.site(frame.module)
@@ -128,6 +143,11 @@ class Alteration(ModelListener):
         elif self.running and self.running[0].grad and in_reentrant_checkpoint():
             self._to_come[site.name] += 1
 
+    @property
+    def needs_heads(self) -> bool:
+        """Whether it has to tell heads and sequences apart."""
+        return True
+
     @abstractmethod
     def altered(self, site: CallSite, call: RawCall) -> RawCall | None:
         """Return a call as it is to be, or None to leave it as it is."""
@@ -137,6 +157,20 @@ class Alteration(ModelListener):
         self, site: CallSite, product: Product, reading: Reading, num_heads: int | None
     ) -> Tensor | None:
         """Return what a product is to be, or None to leave it as it is."""
+
+    @contextmanager
+    def explained(self, site: CallSite) -> Generator[None]:
+        """Refuse a call whose numbers can't be read, under transforms of `torch.func`."""
+        try:
+            yield
+        except (RuntimeError, NotImplementedError):
+            if in_functorch():
+                self.refuse(site, TRANSFORMED)
+            raise
+
+    def altered_again(self, site: CallSite) -> None:
+        """Accept that weights are multiplied with other values too; refuse by default."""
+        self.refuse(site, "its weights are multiplied with values more than once")
 
     def site(self, module: nn.Module | None) -> CallSite | None:
         """Return who makes a call, by default the running module; None if it is left alone."""
@@ -156,16 +190,14 @@ class Alteration(ModelListener):
         """Return where in the result of a product the output of each head is, as flat indices.
 
         Raises:
-            ValueError: the result is something else than the output, or one of several.
+            ValueError: the result is something else than the output.
         """
-        if product.again:
-            self.refuse(site, "its weights are multiplied with values more than once")
         result, read = product.result, product.read
         assert result is not None
         assert read is not None
         # The same is read from the numbers of the places.
         numbers = torch.arange(result.numel(), dtype=torch.float64, device=result.device)
-        numbered = read(numbers.view(result.shape))
+        numbered = read(numbers.view(result.shape), None)
         assert numbered is not None
         numbered = replace(product, output=numbered.output)
         found = read_axes(numbered, self.running, num_heads).output

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import torch
@@ -17,7 +17,7 @@ from regard.calls.check import check_scores, check_weights
 from regard.effects.alteration import Alteration, CallSite, check_heads
 from regard.effects.forbidden import Forbidden
 from regard.effects.layers import Layer, Layers
-from regard.effects.places import places
+from regard.effects.places import GrowingKeys, is_memory, key_of, places
 from regard.internals import without_torch_function
 from regard.matrix.scores import Scores
 from regard.patterns import Cover, Pattern
@@ -25,16 +25,14 @@ from regard.patterns.cover import Span
 from regard.patterns.narrowed import narrowed
 from regard.patterns.shifted import Shifted
 from regard.positions.joined import joined
-from regard.watch.masks import Masks
+from regard.watch.masks import Masks, Sizes
 from regard.watch.module_stack import Frame
-from regard.watch.product import NarrowedScores, Product
+from regard.watch.product import NarrowedScores, Product, WeightMask
 from regard.watch.raw_call import Rank, RawCall
 from regard.watch.reading import Reading, read_axes
-from regard.watch.understood import understood
+from regard.watch.score_mask import MASKS, ScoreMask
+from regard.watch.understood import Understood, is_causal, understood
 from regard.watch.where import check_model
-
-_FORBIDS = -9e3
-"""A score that is as good as forbidden: what models add to that of a pair that they mask."""
 
 _SPANS = 64
 """Into so many spans keys are cut to find rows that have a forbidden pair."""
@@ -53,6 +51,8 @@ def knock_out(
     *,
     layers: Iterable[Layer] | None = None,
     heads: Iterable[int] | None = None,
+    positions: int | None = None,
+    cross: bool | None = None,
 ) -> Generator[None]:
     """Forbid pairs of positions while a model runs: those that a pattern allows.
 
@@ -68,7 +68,13 @@ def knock_out(
     block too.
 
     Positions are those of the tokens, counted from 0, padding included. In cross-attention, queries
-    are counted in their sequence and keys in the other one.
+    are counted in their sequence and keys in the other one. Where there are as many queries as
+    keys, or a causal mask, a cache of transformers, or keys that continue those of the call before,
+    the position of the first query is known. Elsewhere it must be stated, unless the pattern is the
+    same for all queries.
+
+    Pairs are masked right before the softmax: a model that selects keys before that, such as the
+    top k, selects among all of them.
 
     Args:
         model: any model that `watch` understands. Only its calls in this thread are altered.
@@ -79,6 +85,10 @@ def knock_out(
             cross-attention.
         heads: for which heads of these layers, counted from 0. All by default; a run in which it is
             some can't be recorded.
+        positions: the position of the first query of each call, where the call does not tell it;
+            keys are counted from 0.
+        cross: whether queries and keys are two sequences, each counted from 0; by default, where
+            the module is called so, as by transformers.
 
     Raises:
         TypeError: model is no module, pattern is no pattern, or heads are no numbers.
@@ -99,8 +109,22 @@ def knock_out(
             raise TypeError(f"heads must be whole numbers, got {head!r}")
         if head < 0:
             raise ValueError(f"heads: a head must be at least 0, got {head}")
-    with _KnockOut(model, Layers(model, layers, "layers"), pattern, chosen):
+    if positions is not None and (isinstance(positions, bool) or not isinstance(positions, int)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"positions must be the position of the first query, got {positions!r}")
+    if positions is not None and positions < 0:
+        raise ValueError(f"positions: the first query must be at 0 or later, got {positions}")
+    if positions is not None and cross:
+        raise ValueError("positions must be None with cross=True, where queries count from 0")
+    stated = _Stated(positions, cross)
+    with _KnockOut(model, Layers(model, layers, "layers"), pattern, chosen, stated):
         yield
+
+
+class _Stated(NamedTuple):
+    """What a user says of calls; see `knock_out`."""
+
+    positions: int | None
+    cross: bool | None
 
 
 class _KnockOut(Alteration):
@@ -109,19 +133,36 @@ class _KnockOut(Alteration):
     rank = Rank.KNOCK_OUT
 
     def __init__(
-        self, model: nn.Module, layers: Layers, pattern: Pattern, heads: list[int] | None
+        self,
+        model: nn.Module,
+        layers: Layers,
+        pattern: Pattern,
+        heads: list[int] | None,
+        stated: _Stated,
     ) -> None:
         super().__init__(model, layers)
-        self._pattern, self._heads = pattern, heads
+        self._pattern, self._heads, self._stated = pattern, heads, stated
+        self._growing = GrowingKeys()
         self._masks, self._num_runs, self._num_calls = Masks(), 0, 0
         self._remaining: deque[tuple[Pattern, Pattern, Pattern]] = deque(maxlen=_LATEST)
         self._done: WeakSet[Frame] = WeakSet()
 
+    @property
+    def needs_heads(self) -> bool:
+        return self._heads is not None or self._pattern.batch_size is not None
+
+    def site(self, module: nn.Module | None) -> CallSite | None:
+        site = super().site(module)
+        if site is None or self._stated.cross is None:
+            return site
+        return site._replace(cross=self._stated.cross)
+
     def altered(self, site: CallSite, call: RawCall) -> RawCall | None:
         self._check_site(site)
         heads = self._heads_of(site, call.query.shape[1])
-        inputs = self._understood(site, call)
-        knocked = self._placed(site, inputs.num_queries, inputs.num_keys, inputs.first_position)
+        understanding = self._understood(site, call)
+        inputs = understanding.inputs
+        knocked = self._in_call(site, understanding, call.key)
         rows = _affected(inputs, knocked)
         if not len(rows) or not heads:
             return None
@@ -141,46 +182,77 @@ class _KnockOut(Alteration):
         forbidden = Forbidden(knocked, tuple(heads), call.query.shape[1])
         return replace(call, bias=joined(call.bias, forbidden))
 
-    def narrow(self, scores: Tensor, key_axis: int, num_heads: int | None) -> NarrowedScores | None:
+    def narrow(
+        self, scores: Tensor, key_axis: int, mask: ScoreMask | None, num_heads: int | None
+    ) -> NarrowedScores | None:
         site = self.site(None)
         if site is None:
             return None
-        with without_torch_function():
+        with without_torch_function(), self.explained(site):
             self._check_site(site)
             if key_axis % scores.dim() != scores.dim() - 1:
                 self.refuse(site, f"its softmax is over axis {key_axis}, not the last one")
-            # Read as the weights will be, with values and outputs of one number each.
+
+            # 1. The axes of the scores, read as those of the weights will be, whose outputs have
+            # one number each. Instead of values, keys tell sequences apart.
             marks = torch.zeros(scores.shape, dtype=torch.float16, device=scores.device)
-            product = Product(marks, marks.mT[..., :1], marks[..., :1], dropped=False)
+            key = None if mask is None else key_of(mask.operands, scores.shape[-1])
+            value = _in_place_of_values(key, marks)
+            product = Product(
+                marks,
+                value,
+                marks[..., :1].expand(*marks.shape[:-1], value.shape[-1]),
+                dropped=False,
+                mask=None if mask is None else WeightMask(mask.masked),
+                operands=() if mask is None else mask.operands,
+            )
             try:
                 reading = read_axes(product, self.running, num_heads)
             except ValueError as error:
                 self.refuse(site, str(error))
             sheets = reading.weights
-            if not reading.heads_known or sheets.data_ptr() != marks.data_ptr():
+            known = reading.heads_known or not self.needs_heads
+            if not known or sheets.data_ptr() != marks.data_ptr():
                 self.refuse(site, "its heads can't be told from its batch")
-            _, there, queries, keys = sheets.shape
-            heads = self._heads_of(site, there)
-            forbidden = self._forbidden(site, queries, keys, len(sheets), marks.device)
-            sheets[:, heads] = forbidden[:, None].to(marks.dtype)
-            flags = marks > 0
-            left = scores.detach().masked_fill(flags, -torch.inf).amax(dim=-1, keepdim=True)
-            looked = scores.detach().amax(dim=-1, keepdim=True) > _FORBIDS
-            empty = flags.any(dim=-1, keepdim=True) & looked & (left <= _FORBIDS)
+
+            # 2. The pairs to be masked, but those that the model masks by itself.
+            pairs = self._pairs(site, reading, key, has_mask=mask is not None)
+            sheets[:, self._heads_of(site, sheets.shape[1])] = pairs[:, None].to(marks.dtype)
+            if reading.masked is not None:
+                sheets.masked_fill_(reading.masked, 0.0)
+            flags, detached = marks > 0, scores.detach()
+            if mask is None:
+                flags &= detached > -torch.inf
+
+            # 3. Rows without any other pair, whose output is 0.
+            left = ~flags if mask is None or mask.masked is None else ~(flags | mask.masked)
+            empty = flags.any(dim=-1, keepdim=True) & ~left.any(dim=-1, keepdim=True)
+            if mask is None:
+                highest = detached.masked_fill(flags, -torch.inf).amax(dim=-1, keepdim=True)
+                empty = flags.any(dim=-1, keepdim=True) & (highest == -torch.inf)
+                low = flags.any(dim=-1, keepdim=True) & (highest <= MASKS) & ~empty
+                if bool(low.any()):
+                    self.refuse(site, "which pairs it masks by itself is unknown")
             changed = scores.masked_fill(flags, -torch.inf).masked_fill(empty, 0.0)
-            return NarrowedScores(changed, empty, tuple(sheets.shape))
+            return NarrowedScores(changed, empty, flags, sheets > 0)
 
     def altered_product(
         self, site: CallSite, product: Product, reading: Reading, num_heads: int | None
     ) -> None:
-        shape = tuple(reading.weights.shape)
-        if any(one is None or one.shape != shape for one in product.narrowed):
-            self.refuse(site, "its weights are no softmax of scores of queries and keys")
-        batch, there, queries, keys = shape
-        forbidden = self._forbidden(site, queries, keys, batch, reading.weights.device)
-        for head in self._heads_of(site, there):
-            if bool((reading.weights[:, head] * forbidden).any()):
+        for narrowed_scores in product.narrowed:
+            masked = None if narrowed_scores is None else narrowed_scores.by_head
+            weights = reading.weights
+            if masked is not None and not self.needs_heads and masked.shape[1] == 1:
+                # All heads of all sequences have the same pairs masked.
+                masked, weights = masked.all(dim=0)[None], weights.flatten(0, 1)[:, None]
+            if masked is None or masked.shape[1:] != weights.shape[1:]:
+                self.refuse(site, "its weights are no softmax of scores of queries and keys")
+            # A row in which the model has masked all pairs may be NaN.
+            if bool((weights.nan_to_num(0.0) * masked).any()):
                 self.refuse(site, "which axis of its weights is which could not be told")
+
+    def altered_again(self, site: CallSite) -> None:
+        """Accept it: the weights are masked."""
 
     def _check_site(self, site: CallSite) -> None:
         """Refuse calls of which it isn't known where they stand."""
@@ -199,10 +271,8 @@ class _KnockOut(Alteration):
         check_heads(site.name, self._heads, there)
         return self._heads
 
-    def _understood(self, site: CallSite, call: RawCall) -> AttentionInputs:
-        if self._num_runs != self._places.num_runs:
-            self._num_runs = self._places.num_runs
-            self._masks.forget()
+    def _understood(self, site: CallSite, call: RawCall) -> Understood:
+        self._begin_run()
         if call.mask is not None and call.mask.requires_grad:
             # Numbers that learn: what is read of a mask has no gradient.
             added = call.mask if call.added is None else call.mask + call.added
@@ -212,24 +282,102 @@ class _KnockOut(Alteration):
         except ValueError as error:
             self.refuse(site, str(error))
 
-    def _placed(self, site: CallSite, queries: int, keys: int, assumed: int | None) -> Pattern:
-        """Return the pairs by the positions that the call has for its queries and keys."""
-        stand = places(site.frame, site.cross is True, queries, keys, assumed)
-        if stand.first_query is None or assumed is None:
+    def _begin_run(self) -> None:
+        if self._num_runs != self._places.num_runs:
+            self._num_runs = self._places.num_runs
+            self._masks.forget()
+
+    def _in_call(self, site: CallSite, understanding: Understood, key: Tensor) -> Pattern:
+        """Return the pairs in the positions that a call has for its queries and keys."""
+        inputs = understanding.inputs
+        if inputs.first_position is None:
+            # The caller lists the position of each query.
             return self._pattern
-        shift = stand.first_query - assumed
+        queries, keys = inputs.num_queries, inputs.num_keys
+        # A cache may have room behind the keys.
+        used = keys
+        if is_causal(inputs.pattern):
+            used = max(0, min(keys, inputs.first_position + queries))
+        said = understanding.first_query
+        return self._moved(site, queries, keys, said, inputs.first_position, key[..., :used, :])
+
+    def _pairs(
+        self, site: CallSite, reading: Reading, key: Tensor | None, *, has_mask: bool
+    ) -> Bool[Tensor, "batch_or_1 queries keys"]:
+        """Return the pairs of a call with explicit weights.
+
+        Args:
+            site: its module.
+            reading: its axes.
+            key: its keys, if known, [..., keys, key_dim].
+            has_mask: whether its mask is known.
+        """
+        batch, _, queries, keys = sizes = tuple(reading.weights.shape)
+        said = 0 if queries == keys or self.cross is False else None
+        used = keys
+        if said is None and has_mask and reading.masked is not None:
+            self._begin_run()
+            meaning = self._masks.read(~reading.masked, Sizes(*sizes), cross=site.cross is True)
+            if queries > 1 and is_causal(meaning.pattern):
+                said = meaning.first_query
+            allowed = ~reading.masked.flatten(0, 2).all(dim=0)
+            used = int(allowed.nonzero().max()) + 1 if bool(allowed.any()) else 0
+        first = keys - queries
+        key = None if key is None or not has_mask else key[..., :used, :]
+        moved = self._moved(site, queries, keys, said, first, key)
+        moved.check(batch, range(first, keys), keys)
+        positions = torch.arange(first, keys, device=reading.weights.device)
+        return moved.dense(positions, keys)
+
+    def _moved(
+        self,
+        site: CallSite,
+        queries: int,
+        keys: int,
+        said: int | None,
+        assumed: int,
+        key: Tensor | None,
+    ) -> Pattern:
+        """Return the pairs in other positions.
+
+        Args:
+            site: the module that calls.
+            queries: the number of queries.
+            keys: the number of keys.
+            said: the position of the first query by what the call itself says; None if unknown.
+            assumed: the position that it has in the result.
+            key: the used keys, [..., keys, key_dim], if known.
+
+        Raises:
+            ValueError: the position of the first query is unknown, and matters.
+        """
+        stand = places(site.frame, site.cross is True, queries, keys, said)
+        first_query = stand.first_query
+        if self._stated.positions is not None:
+            first_query = self._stated.positions
+        elif self._stated.cross is None and key is not None and is_memory(site.module, key):
+            self.refuse(
+                site,
+                "its first keys are parameters, so positions of tokens are not those of keys: pass "
+                "positions=, that of the first query among the keys",
+            )
+        if not site.cross and key is not None:
+            if first_query is None:
+                first_query = self._growing.first_query(site.frame, key, queries)
+            self._growing.note(site.module, key)
+        if first_query is None and self._pattern.key_only:
+            first_query = 0
+        if first_query is None:
+            self.refuse(
+                site,
+                f"which positions its {queries} queries have among its {keys} keys is unknown: "
+                "pass positions=, that of the first query, or cross=True if queries and keys are "
+                "two sequences",
+            )
+        shift = first_query - assumed
         if shift == stand.first_key and (not shift or self._pattern.relative):
             return self._pattern
         return Shifted(self._pattern, shift, stand.first_key)
-
-    def _forbidden(
-        self, site: CallSite, queries: int, keys: int, batch: int, device: torch.device
-    ) -> Bool[Tensor, "batch_or_1 queries keys"]:
-        """Write down which pairs are forbidden, of a call whose weights are written down too."""
-        first = keys - queries
-        knocked = self._placed(site, queries, keys, first)
-        knocked.check(batch, range(first, keys), keys)
-        return knocked.dense(torch.arange(first, keys, device=device), keys)
 
     def _check(self, site: CallSite, call: RawCall, inputs: AttentionInputs) -> None:
         """Refuse a call that was misunderstood."""
@@ -303,6 +451,22 @@ class _KnockOut(Alteration):
         left = pattern & ~knocked
         self._remaining.append((pattern, knocked, left))
         return left
+
+
+def _in_place_of_values(
+    key: Float[Tensor, "*leading keys key_dim"] | None, scores: Float[Tensor, "*axes queries keys"]
+) -> Float[Tensor, "... keys dim"]:
+    """Return keys in the place of values that scores will be multiplied with, or NaN."""
+    axes = scores.shape[:-2]
+    if key is not None:
+        if key.shape[:-2].numel() == axes.numel():
+            return key.reshape(*axes, *key.shape[-2:])
+        if key.dim() == scores.dim() and key.shape[-3] == 1:
+            return key
+        if key.dim() == scores.dim() - 1 and key.shape[0] == scores.shape[0]:
+            # Shared by all heads.
+            return key.unsqueeze(1)
+    return torch.full_like(scores.mT[..., :1], torch.nan)
 
 
 def _affected(inputs: AttentionInputs, knocked: Pattern) -> Int[Tensor, "rows"]:

@@ -39,6 +39,10 @@ class Derived:
         return self.weights.pattern
 
     @property
+    def mask_known(self) -> bool:
+        return self.weights.mask_known
+
+    @property
     def biased(self) -> bool:
         return self.weights.biased
 

@@ -58,6 +58,7 @@ class Scores:
             a tensor are computed and overwritten on demand.
         value: [batch, key_heads, keys, value_dim], if known. The matrix does not need it.
         overwritten: the message if a tensor was modified in place.
+        mask_known: whether the bias is known to mask no pairs but those of its lowest numbers.
     """
 
     query: Tensor | LazyTensor
@@ -70,6 +71,7 @@ class Scores:
     known_lse: Float[Tensor, "batch heads queries"] | LazyTensor | None = None
     value: Float[Tensor, "batch key_heads keys value_dim"] | None = None
     overwritten: str = OVERWRITTEN
+    mask_known: bool = True
     _versions: Versions = field(init=False, repr=False)
     _value_version: Versions = field(init=False, repr=False)
     _kept_lse: Tensor | LazyTensor | None = field(default=None, init=False, repr=False)

@@ -150,6 +150,11 @@ class Source(Protocol):
         ...
 
     @property
+    def mask_known(self) -> bool:
+        """Whether it is known which pairs are masked; if not, `allowed` can't be trusted."""
+        ...
+
+    @property
     def biased(self) -> bool:
         """Whether a bias may also mask pairs."""
         ...

@@ -131,17 +131,28 @@ class Tile:
 
     def allowed(self, columns: slice) -> Bool[Tensor, "batch heads_or_1 rows some_columns"]:
         """Say which pairs may look: what the pattern allows, and no bias of −inf forbids."""
+        self._require_mask()
         return self.view.source.allowed(self.rows, self.keys[columns])
 
     @property
     def num_allowed_queries(self) -> Int[Tensor, "batch heads columns"]:
         """How many rows may look at each column."""
+        self._require_mask()
         batch, heads, rows, columns = self.shape
         found = torch.full((batch, heads, columns), rows, device=self.device)
         every = [slice(0, columns)] if self.view.source.biased else self.partial
         for span in every:
             found[..., span] = self.allowed(span).sum(dim=2)
         return found
+
+    def _require_mask(self) -> None:
+        """Raise ValueError if it is unknown which pairs are masked."""
+        if not self.view.source.mask_known:
+            raise ValueError(
+                "which pairs are masked is unknown: the model changes its scores by functions that "
+                "are not followed, or adds numbers that may be masks or biases. State the mask: "
+                "AttentionMatrix.from_weights(A.dense(), pattern=causal())"
+            )
 
     @property
     def row_sums(self) -> Float[Tensor, "batch heads rows"]:

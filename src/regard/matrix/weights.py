@@ -22,12 +22,14 @@ class Weights:
         pattern: the mask.
         query_positions: the position of each query, [queries], on the CPU.
         overwritten: the message if the weights were modified in place.
+        mask_known: whether the pattern is the mask; if not, it allows every pair.
     """
 
     weights: Float[Tensor, "batch heads queries keys"] | LazyTensor
     pattern: Pattern
     query_positions: Int[Tensor, "queries"]
     overwritten: str = OVERWRITTEN
+    mask_known: bool = True
     _versions: Versions = field(init=False, repr=False)
 
     biased = False

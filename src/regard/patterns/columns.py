@@ -16,6 +16,8 @@ class Columns(Pattern):
 
     every: int
 
+    key_only = True
+
     def __post_init__(self) -> None:
         if self.every < 1:
             raise ValueError(f"columns: every must be at least 1, got {self.every}")

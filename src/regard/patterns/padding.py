@@ -21,6 +21,8 @@ class Padding(Pattern):
     starts: Int[Tensor, "batch"]
     stops: Int[Tensor, "batch"]
 
+    key_only = True
+
     @property
     def batch_size(self) -> int:
         return len(self.starts)

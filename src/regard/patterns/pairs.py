@@ -75,6 +75,11 @@ class Pairs(Pattern):
     queries: PositionSet
     keys: PositionSet
 
+    @property
+    def key_only(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        every = ((-_END, _END),), ((0, _END),)
+        return self.queries.spans in ((), *every) or not self.keys.spans
+
     def test(
         self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
     ) -> Bool[Tensor, "..."]:

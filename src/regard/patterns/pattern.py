@@ -39,6 +39,9 @@ class Pattern(ABC):
     relative: bool = False
     """Whether `test` depends only on the distance between query and key."""
 
+    key_only: bool = False
+    """Whether `test` is the same for all queries of a sequence."""
+
     @property
     def batch_size(self) -> int | None:
         """The size of the batch axis, or None if all sequences have the same mask."""
@@ -211,6 +214,7 @@ class Everyone(Pattern):
     """Every position attends to every position."""
 
     relative = True
+    key_only = True
 
     def test(
         self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
@@ -254,6 +258,10 @@ class _Pair(Pattern):
     @property
     def relative(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.first.relative and self.second.relative
+
+    @property
+    def key_only(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.first.key_only and self.second.key_only
 
     @property
     def batch_size(self) -> int | None:
@@ -341,6 +349,10 @@ class Not(Pattern):
     @property
     def relative(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.pattern.relative
+
+    @property
+    def key_only(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.pattern.key_only
 
     @property
     def batch_size(self) -> int | None:

@@ -15,6 +15,8 @@ class Prefix(Pattern):
 
     length: int
 
+    key_only = True
+
     def __post_init__(self) -> None:
         if self.length < 0:
             raise ValueError(f"prefix: length must be at least 0, got {self.length}")

@@ -28,6 +28,10 @@ class Shifted(Pattern):
         return self.pattern.relative
 
     @property
+    def key_only(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.pattern.key_only
+
+    @property
     def batch_size(self) -> int | None:
         return self.pattern.batch_size
 

@@ -56,6 +56,10 @@ def arrays_named(data: Data | None) -> list[tuple[str, str]]:
     raise RecordingError(f"a pattern or bias must be an object of at most {MOST_MEMBERS} members")
 
 
+UNKNOWN: Data = {"kind": "unknown"}
+"""In place of the pattern of weights or biases of which it is unknown which pairs are masked."""
+
+
 def pattern_as_data(pattern: Pattern, batch: int, store: Callable[[Tensor], str]) -> Data:
     """Describe the pattern of one sequence.
 
@@ -134,7 +138,7 @@ def pattern_from_data(data: Data, read: Callable[[str], Tensor]) -> Pattern:
 
 def _from_data(data: Data, read: Callable[[str], Tensor]) -> Pattern:
     match data["kind"]:
-        case "everyone":
+        case "everyone" | "unknown":
             return Everyone()
         case "causal":
             return Causal()

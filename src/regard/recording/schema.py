@@ -166,6 +166,11 @@ class CallFacts(_Facts):
     effects: EffectFacts | None = None
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
+    @property
+    def mask_known(self) -> bool:
+        """Whether it is known which pairs are masked."""
+        return self.pattern.get("kind") != "unknown"
+
     @model_validator(mode="after")
     def _sizes_agree(self) -> Self:
         if self.heads % self.key_heads:

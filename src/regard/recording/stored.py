@@ -148,7 +148,8 @@ class CallArrays:
         if facts.stored == "weights":
             if not isinstance(positions, Tensor):
                 positions = torch.arange(positions, positions + facts.queries)
-            return Weights(self._tensor("weights", facts.dtype), pattern, positions)
+            weights = self._tensor("weights", facts.dtype)
+            return Weights(weights, pattern, positions, mask_known=facts.mask_known)
         lse_dtype = "float64" if facts.dtype == "float64" else "float32"
         return Scores(
             self._tensor("query", facts.dtype),
@@ -159,6 +160,7 @@ class CallArrays:
             None if facts.sinks is None else torch.tensor(facts.sinks, dtype=torch.float64),
             positions,
             self._tensor("lse", lse_dtype) if with_lse else None,
+            mask_known=facts.mask_known,
         )
 
     def effects(self, weights: Scores | Weights, *, with_totals: bool = True) -> Effects:

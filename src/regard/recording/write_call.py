@@ -30,7 +30,7 @@ from regard.recording.bias_data import bias_as_data
 from regard.recording.errors import RecordingError
 from regard.recording.files import Files
 from regard.recording.layout import EFFECT, MOST_PART, call_specs, is_map, stored_arrays
-from regard.recording.pattern_data import arrays_named, pattern_as_data
+from regard.recording.pattern_data import UNKNOWN, arrays_named, pattern_as_data
 from regard.recording.pyramid import Pyramid, write_mean_of_heads
 from regard.recording.schema import ATTRIBUTE, THUMB, CallFacts, cells_of, max_zoom, thumb_of
 from regard.recording.stored import CallArrays, covers
@@ -249,7 +249,8 @@ def _stored(call: AttentionCall, view: View, dtype: torch.dtype | None) -> _Stor
     if not consecutive:
         found.append(("positions", arrays.as_numpy(positions.long())))
     data["first_position"] = int(positions[0]) if consecutive else None
-    data["pattern"] = pattern_as_data(source.pattern, batch, store)
+    known = source.mask_known
+    data["pattern"] = pattern_as_data(source.pattern, batch, store) if known else UNKNOWN
     data["effects"] = None
     if call.has_effects:
         if call.num_all_heads is not None:
@@ -387,18 +388,22 @@ def _summarize(call: CallArrays, group: zarr.Group, heads: slice) -> _Summary:
     facts = call.facts
     matrix = AttentionMatrix.of(View.whole(call.source(with_lse=False)))[:, heads]
     live = AttentionCall.of(matrix, kind=facts.looks)
-    measures, (_, entropy, received, thumbs) = measure_and(
+    # A mean over the queries that may attend to a key, which a mask tells.
+    counts = [Received()] if facts.mask_known else []
+    measures, (_, entropy, thumbs, *received) = measure_and(
         live,
         None,
         Pyramid(facts, live, group, first_head=heads.start),
         Entropy(),
-        Received(),
         Pool(THUMB),
+        *counts,
     )
+    unknown = torch.full((heads.stop - heads.start, facts.keys), torch.nan)
     if facts.stored == "scores":
         arrays.created(group, "lse")[heads] = arrays.as_numpy(live.matrix.lse[0])
     sums: dict[str, NDArray[Any]] = {}
-    for name, values in (("entropy", entropy.nats), ("received", received.mean)):
+    lines = {"entropy": entropy.nats, "received": received[0].mean if received else unknown}
+    for name, values in lines.items():
         arrays.created(group, name)[heads] = arrays.as_numpy(values.float())
         sums[name] = arrays.as_numpy(values.double().sum(dim=0))
     height, width = thumbs.height, thumbs.width

@@ -57,6 +57,11 @@ class BlockPattern(Pattern):
         return None if batch == 1 else batch
 
     @property
+    def num_positions(self) -> int:
+        # A mask_mod may index tensors, and is not defined for others.
+        return self.blocks.shape[-1]
+
+    @property
     def tensors(self) -> tuple[Tensor, ...]:
         return self._rule.tensors
 

@@ -23,10 +23,21 @@ SHAPES = _functions(
     "permute ravel reshape reshape_as roll select split squeeze swapaxes swapdims t tensor_split "
     "transpose unbind unflatten unfold unsqueeze view view_as __getitem__"
 ) | {getattr(Tensor, name).__get__ for name in ("H", "T", "mH", "mT")}
+VIEWS = _functions("view view_as as_strided")
 COPIES = _functions(
     "bfloat16 clone contiguous cpu cuda detach double float half requires_grad_ to type type_as"
 ) | {Tensor.data.__get__}  # pyright: ignore[reportAttributeAccessIssue]
 MULTIPLIES = _functions("mul multiply __mul__ __rmul__")
+SCALES = MULTIPLIES | _functions(
+    "div divide true_divide __truediv__ mul_ div_ __imul__ __itruediv__"
+)
+ADDS = _functions("add __add__ __radd__ add_ __iadd__")
+SUBTRACTS = _functions("sub subtract __sub__ sub_ __isub__")
+FILLS = _functions("masked_fill masked_fill_")
+CHOOSES = _functions("where")
+SETS = _functions("__setitem__")
+BOUNDS = _functions("maximum fmax max")
+CLAMPS = _functions("clamp clamp_min clip clamp_ clamp_min_")
 CHANGES = MULTIPLIES | _functions(
     "abs add clamp clamp_max clamp_min clip conv1d conv2d div divide fill_diagonal fmax fmin lerp "
     "masked_fill masked_scatter maximum minimum nan_to_num neg normalize pow relu square sub "
@@ -43,6 +54,12 @@ GATHERS = _functions(
     "cat concat concatenate gather hstack index_select pad repeat repeat_interleave stack "
     "take_along_dim tile vstack"
 )
+SELECTS = _functions("gather index_select take_along_dim")
+# They may leave weights as they are, and put 0 in place of NaN.
+KEEP_WEIGHTS = _functions("masked_fill_ nan_to_num_ clamp_ clamp_min_")
 
 FOLLOWED = SHAPES | COPIES | CHANGES | IN_PLACE | GATHERS | DROPOUT | SUMS
 """The functions that may be applied to weights."""
+
+BEFORE_SOFTMAX = FOLLOWED | BOUNDS | _functions("tanh")
+"""The functions that may be applied to scores."""

@@ -6,12 +6,12 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from regard.hf.attention import LAYER_PATTERN
 from regard.hf.boolean_mask import PatternMask
 from regard.hf.use import NAME
+from regard.internals import run_uncompiled, skip_compile
 from regard.patterns import Pattern, causal, window
 from regard.patterns.narrowed import narrowed
 from regard.positions import softcap as capped
@@ -38,10 +38,12 @@ def _begin() -> Callable[[], None]:
 
     def get_interface(self: Any, name: str, default: Callable[..., Any]) -> Callable[..., Any]:
         function = original(self, name, default)
-        if not _listeners.here() or torch.compiler.is_compiling():
+        if not _listeners.here():
             return function
-        return partial(_look_on, name or "eager", function)
+        return partial(wrapped_attention, name or "eager", function)
 
+    if "torch._dynamo" in sys.modules:
+        skip_compile(get_interface)
     interface.get_interface = get_interface
     return partial(setattr, interface, "get_interface", original)
 
@@ -49,7 +51,12 @@ def _begin() -> Callable[[], None]:
 _listeners = Listeners(_begin)
 
 
-def _look_on(
+def wrapped_attention(*arguments: Any, **options: Any) -> Any:
+    """Call a kernel and notify listeners; arguments as for `_call`."""
+    return run_uncompiled(_call, *arguments, **options)
+
+
+def _call(
     kernel: str,
     function: Callable[..., Any],
     module: nn.Module,

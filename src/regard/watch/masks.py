@@ -1,7 +1,7 @@
 """Convert masks to patterns, or to biases if no pattern fits."""
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool
@@ -10,10 +10,9 @@ from torch import Tensor
 from regard.hf.boolean_mask import BooleanMask, PatternMask
 from regard.patterns import Pattern, everyone, from_mask
 from regard.positions import Bias, from_tensor
+from regard.positions.from_tensor import FromTensor
+from regard.watch.score_mask import Unknown, masked_by
 from regard.watch.spans import Spans
-
-_FORBIDS = -1e4
-"""Added scores at or below this mask a pair."""
 
 _LATEST = 4
 """Number of cached masks: layers of a model have up to three kinds."""
@@ -21,11 +20,20 @@ _LATEST = 4
 
 @dataclass(frozen=True, eq=False)
 class Meaning:
-    """The pattern and bias of a mask, and the position of the first query."""
+    """The meaning of a mask.
+
+    Attributes:
+        pattern: its pattern.
+        bias: what it adds to scores, if it is more than a pattern.
+        first_query: the position of the first query in both.
+        mask_known: whether the pattern has all pairs that it masks for all heads; if not, the bias
+            may mask some.
+    """
 
     pattern: Pattern
     bias: Bias | None
     first_query: int
+    mask_known: bool = True
 
 
 @dataclass(frozen=True)
@@ -83,20 +91,45 @@ class Masks:
     def _understood(self, mask: Tensor, sizes: Sizes, *, cross: bool) -> Meaning:
         if mask.shape[1] > 1 and torch.equal(mask, mask[:, :1].expand_as(mask)):
             mask = mask[:, :1]
-        allowed = _allowed(mask)
-        if allowed is not None and allowed.shape[1] == 1:
-            allowed = allowed[:, 0]
-            spans = Spans.of(allowed.expand(-1, -1, sizes.keys))
-            if spans is not None:
-                rows = (spans.first.expand(-1, sizes.queries), spans.last.expand(-1, sizes.queries))
-                placed = Spans(*rows, sizes.keys).named(sizes.batch, cross=cross)
-                if placed is not None:
-                    return Meaning(placed.pattern, None, placed.first_query)
-            return self._once(allowed, sizes)
-        if mask.dtype == torch.bool:
-            # Patterns are the same for all heads, so this becomes a bias.
-            mask = torch.zeros_like(mask, dtype=torch.float32).masked_fill(~mask, -torch.inf)
-        return self._once(mask, sizes)
+        is_boolean = mask.dtype == torch.bool
+        try:
+            masked = ~mask if is_boolean else masked_by(mask, mask.shape[-1])
+        except Unknown:
+            return replace(self._once(mask, sizes), mask_known=False)
+        if masked is None:
+            adds = bool(mask.any())
+            return self._once(mask, sizes) if adds else Meaning(everyone(), None, sizes.behind)
+        adds = not is_boolean and bool((mask.masked_fill(masked, 0.0) != 0.0).any())
+
+        # 1. A pattern is the same for all heads.
+        if masked.shape[1] > 1 and torch.equal(masked, masked[:, :1].expand_as(masked)):
+            masked = masked[:, :1]
+        placed: Meaning | None = None
+        if masked.shape[1] == 1:
+            placed = self._of_pairs(~masked[:, 0], sizes, cross=cross)
+            if not adds:
+                return placed
+
+        # 2. The rest is a bias.
+        start = mask if adds else torch.zeros_like(mask, dtype=torch.float32)
+        meaning = self._once(start.masked_fill(masked, -torch.inf), sizes)
+        if placed is None:
+            return meaning
+        assert isinstance(meaning.bias, FromTensor)
+        bias = replace(meaning.bias, first_query=placed.first_query)
+        return Meaning(placed.pattern, bias, placed.first_query)
+
+    def _of_pairs(
+        self, allowed: Bool[Tensor, "batch queries keys"], sizes: Sizes, *, cross: bool
+    ) -> Meaning:
+        """Return the meaning of allowed pairs."""
+        spans = Spans.of(allowed.expand(-1, -1, sizes.keys))
+        if spans is not None:
+            rows = (spans.first.expand(-1, sizes.queries), spans.last.expand(-1, sizes.queries))
+            placed = Spans(*rows, sizes.keys).named(sizes.batch, cross=cross)
+            if placed is not None:
+                return Meaning(placed.pattern, None, placed.first_query)
+        return self._once(allowed, sizes)
 
     def _once(self, mask: Tensor, sizes: Sizes) -> Meaning:
         """Return the meaning of a kept mask, one for all equal ones."""
@@ -143,11 +176,3 @@ def _without_copies(mask: Tensor) -> Tensor:
         if step == 0 and mask.shape[axis] > 1:
             mask = mask.narrow(axis, 0, 1)
     return mask
-
-
-def _allowed(mask: Tensor) -> Bool[Tensor, "batch heads queries keys"] | None:
-    """Return the pairs that a mask allows, or None if it also changes scores."""
-    if mask.dtype == torch.bool:
-        return mask
-    allowed, forbidden = mask == 0, mask <= _FORBIDS
-    return allowed if bool((allowed | forbidden).all()) else None

@@ -14,14 +14,20 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from regard.attention import attend, attend_with_lse
-from regard.internals import entered_below, modes
+from regard.internals import (
+    entered_below,
+    leave_graph,
+    modes,
+    run_uncompiled,
+    without_torch_function,
+)
 from regard.patterns import Pattern, causal
 from regard.positions import Bias
 from regard.watch import altered
-from regard.watch.functions import FOLLOWED
 from regard.watch.kernel_lse import KernelLse
 from regard.watch.product import NarrowedScores, Product
 from regard.watch.raw_call import CallListener, RawCall
+from regard.watch.score_mask import ScoreMask
 from regard.watch.softmax_tracker import WATCHED, SoftmaxTracker
 
 
@@ -45,6 +51,11 @@ _BACKWARD = {
 }
 """A checkpointed model recomputes its calls in the backward pass."""
 
+
+UNCOMPILED = (
+    "watch, ablate and knock_out see only what runs uncompiled: compile without fullgraph=True, or "
+    "call the original function"
+)
 
 _SIGNATURE = inspect.signature(F.multi_head_attention_forward)
 
@@ -79,11 +90,20 @@ class Mode(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Iterable[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        options: Mapping[str, Any] = kwargs or {}
+        if torch.compiler.is_compiling():
+            # What is compiled calls no functions that could be seen.
+            leave_graph(UNCOMPILED)
+        return run_uncompiled(self._handle, func, args, kwargs or {})
+
+    def _handle(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         if self.see is None and not self._tracker.pending and self._is_plain(func, args):
-            return func(*args, **options)
+            result = func(*args, **options)
+            if func is F.linear and self._catcher.is_active:
+                with without_torch_function():
+                    self._catcher.running[-1].add_projected(result)
+            return result
         result = self._run(func, args, options)
-        if self.see is not None and not torch.compiler.is_compiling():
+        if self.see is not None:
             self.see(func, args, options, result)
         return result
 
@@ -98,11 +118,10 @@ class Mode(TorchFunctionMode):
             with self:
                 return _BACKWARD[func](*args, **options)
         if func not in self._watched:
-            if self._tracker.pending and func in FOLLOWED:
+            if self._tracker.pending:
                 return self._tracker.run(func, args, options)
             return func(*args, **options)
-        # torch.compile traces only this branch.
-        if torch.compiler.is_compiling() or not self._catcher.is_active:
+        if not self._catcher.is_active:
             return func(*args, **options)
         return self._watched[func](func, args, options)
 
@@ -122,10 +141,13 @@ class Mode(TorchFunctionMode):
     def _scaled_dot_product_attention(
         self, func: Any, args: Sequence[Any], options: Mapping[str, Any]
     ) -> Tensor:
+        self._catcher.running[-1].attends = True
         with KernelLse() if self._catcher.wants_lse else nullcontext() as kernel:
             output, known = altered.run(func, args, options)
         lse = None if kernel is None else kernel.of(output)
-        call = self._catch("sdpa", known, partial(_sdpa, output, lse, *args, **options))
+        # nn.MultiheadAttention may add keys behind those that it was given.
+        read = partial(_sdpa, output, lse, self._catcher.cross is False, *args, **options)
+        call = self._catch("sdpa", known, read)
         if call is None:
             return output
         returned = call.returned.reshape(output.shape)
@@ -164,8 +186,10 @@ class Mode(TorchFunctionMode):
             for mode, number in zip(watching, before, strict=True):
                 mode._num_heads, mode._catcher.cross = number, None
 
-    def _narrow(self, scores: Tensor, key_axis: int) -> NarrowedScores | None:
-        return self._catcher.narrow(scores, key_axis, self._num_heads)
+    def _narrow(
+        self, scores: Tensor, key_axis: int, mask: ScoreMask | None
+    ) -> NarrowedScores | None:
+        return self._catcher.narrow(scores, key_axis, mask, self._num_heads)
 
     def _multiplied(self, product: Product) -> Tensor | None:
         return self._catcher.catch_product(product, self._num_heads)
@@ -179,6 +203,7 @@ def _memory(tensor: Tensor) -> tuple[object, ...]:
 def _sdpa(
     output: Tensor,
     lse: Tensor | None,
+    by_row: bool,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -189,7 +214,10 @@ def _sdpa(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> RawCall:
-    """Convert the arguments of scaled_dot_product_attention to a `RawCall`."""
+    """Convert the arguments of scaled_dot_product_attention to a `RawCall`.
+
+    With `by_row`, each query has the position of its row.
+    """
     if query.is_nested:
         raise ValueError("nested tensors are not supported")
     leading, original = output.shape[:-3], output
@@ -208,7 +236,8 @@ def _sdpa(
         original=original,
         mask=attn_mask,
         pattern=causal() if is_causal else None,
-        first_query=0 if is_causal else None,
+        first_query=0 if is_causal or by_row else None,
+        placed=by_row,
         scale=scale,
         dropout=dropout_p,
         kernel_lse=lse,
@@ -245,6 +274,7 @@ def _attended(
     if group is not None:
         raise ValueError("the sequence is sharded over processes, its keys are not all here")
     numbers = isinstance(bias, Tensor)
+    by_pattern = pattern is not None and not pattern.key_only
     return RawCall(
         kernel="attend",
         query=query,
@@ -254,6 +284,7 @@ def _attended(
         original=output,
         pattern=pattern,
         first_query=positions,
+        placed=positions is not None or by_pattern or bias is not None,
         bias=None if numbers else bias,
         added=bias if numbers else None,
         scale=scale,

@@ -11,12 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from regard.hf.use import CROSS
-from regard.internals import modes
+from regard.internals import modes, run_uncompiled, skip_compile
 from regard.watch import interface
-from regard.watch.mode import Mode
+from regard.watch.hook import Hook
+from regard.watch.mode import UNCOMPILED, Mode
 from regard.watch.module_stack import Frame, ModuleStack
 from regard.watch.product import NarrowedScores, Product
 from regard.watch.raw_call import Rank, RawCall
+from regard.watch.score_mask import ScoreMask
 
 
 class ModelListener(ABC):
@@ -37,6 +39,10 @@ class ModelListener(ABC):
         self._entered = ExitStack()
 
     def __enter__(self) -> Self:
+        if "torch._dynamo" in sys.modules:
+            skip_compile(run_uncompiled)
+            for function in (Mode.__torch_function__, Hook.__call__, interface.wrapped_attention):
+                skip_compile(function, UNCOMPILED)
         with ExitStack() as entering:
             if self._compiled:
                 # Compiled code calls no functions that a mode could see.
@@ -96,7 +102,9 @@ class ModelListener(ABC):
     ) -> RawCall | None:
         """Record or alter a call; see `CallListener.catch`."""
 
-    def narrow(self, scores: Tensor, key_axis: int, num_heads: int | None) -> NarrowedScores | None:
+    def narrow(
+        self, scores: Tensor, key_axis: int, mask: ScoreMask | None, num_heads: int | None
+    ) -> NarrowedScores | None:
         """Mask pairs before a softmax; see `CallListener.narrow`. None by default."""
         return None
 

@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
+
+from regard.watch.hook import Hook
+from regard.watch.projected_tokens import ProjectedTokens
 
 
 @dataclass(eq=False)
@@ -22,6 +26,8 @@ class Frame:
         calls: the numbers of its calls with explicit weights.
         problem: why these are not all of its attention, if so.
         grad: whether gradients were enabled when it began.
+        attends: whether it has run attention of its own, by a softmax or a kernel.
+        projected: what its linear layers returned; None if it needs not be known.
     """
 
     module: nn.Module
@@ -31,6 +37,27 @@ class Frame:
     calls: list[int] = field(default_factory=list[int])
     problem: str = ""
     grad: bool = field(default_factory=torch.is_grad_enabled)
+    attends: bool = False
+    projected: ProjectedTokens | None = None
+    _has_given: bool = False
+
+    def add_projected(self, result: object) -> None:
+        """Add what a linear layer returned."""
+        if self.projected is not None:
+            self.projected.add(result, self.given)
+
+    def sequences(
+        self, values: Float[Tensor, "rows tokens dim"], ends: Sequence[int] = (-1, 0)
+    ) -> list[int] | None:
+        """Return the sequence of each row of values; see `ProjectedTokens.sequences`."""
+        if self.projected is None:
+            return None
+        if not self._has_given:
+            # Values may be what the module was given.
+            self._has_given = True
+            for tensor in self.given:
+                self.projected.add(tensor, ())
+        return self.projected.sequences(values, ends)
 
     @property
     def given(self) -> list[Tensor]:
@@ -59,15 +86,17 @@ class ModuleStack(AbstractContextManager["ModuleStack"]):
         self._running: list[Frame] = []
         self._thread = threading.get_ident()
         self._hooks = ExitStack()
+        # Modules that ran without attention of their own, most of a model.
+        self._others: set[nn.Module] = set()
 
     def __enter__(self) -> "ModuleStack":
         for module in self._names:
             if not _is_part(module):
                 before = module.register_forward_pre_hook(
-                    self._begin, prepend=True, with_kwargs=True
+                    Hook(self._begin), prepend=True, with_kwargs=True
                 )
                 self._hooks.callback(before.remove)
-                after = module.register_forward_hook(self._end, always_call=True)
+                after = module.register_forward_hook(Hook(self._end), always_call=True)
                 self._hooks.callback(after.remove)
         return self
 
@@ -75,6 +104,7 @@ class ModuleStack(AbstractContextManager["ModuleStack"]):
         self._hooks.close()
         self._running.clear()
         self._names.clear()
+        self._others.clear()
 
     @property
     def running(self) -> Sequence[Frame]:
@@ -93,7 +123,8 @@ class ModuleStack(AbstractContextManager["ModuleStack"]):
     def _begin(self, module: nn.Module, arguments: Any, options: Any) -> None:
         if threading.get_ident() == self._thread:
             self.num_runs += not self._running
-            self._running.append(Frame(module, arguments, options))
+            projected = None if module in self._others else ProjectedTokens()
+            self._running.append(Frame(module, arguments, options, projected=projected))
 
     def _end(self, module: nn.Module, arguments: Any, output: Any) -> None:
         if threading.get_ident() != self._thread:
@@ -102,8 +133,13 @@ class ModuleStack(AbstractContextManager["ModuleStack"]):
         while self._running:
             frame = self._running.pop()
             self._ended(frame)
+            if not frame.attends:
+                self._others.add(frame.module)
             if frame.module is module:
                 break
+        if self._running:
+            # Adapters add to what a layer returns.
+            self._running[-1].add_projected(output)
 
 
 def named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -38,12 +38,27 @@ class NarrowedScores:
     Attributes:
         scores: the scores, −inf for masked pairs; arbitrary in the rows of `empty`.
         empty: the rows without pairs, whose weights must be 0.
-        shape: their batch, heads, queries and keys.
+        masked: the pairs that were masked.
+        by_head: the same with named axes.
     """
 
     scores: Tensor
     empty: Bool[Tensor, "..."]
-    shape: Sequence[int]
+    masked: Bool[Tensor, "..."]
+    by_head: Bool[Tensor, "batch heads queries keys"]
+
+
+class WeightMask(NamedTuple):
+    """The mask of weights.
+
+    Attributes:
+        masked: the pairs that were masked before the softmax; None if there are none.
+        zeroed: whether a function may have masked others after it, by weights of 0. These may also
+            be what the model selects, such as all but the top keys.
+    """
+
+    masked: Bool[Tensor, "... queries keys"] | None
+    zeroed: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,26 +66,41 @@ class Product:
     """A product of weights and values.
 
     Attributes:
-        weights: the weights.
+        weights: the weights; or marks in their place, if `read` was given some.
         value: the values, which broadcast over the first axes.
         output: the product.
         dropped: whether dropout was applied to the weights.
+        view: the result of the function, laid out as `output`: its numbers are those of `output`
+            and, with `baddbmm`, of what is added. None if it is a multiple of these.
         softmax_shape: the shape of the softmax, if known.
-        result: the result of the function; `output` has its numbers.
-        read: reads another result of the same function.
+        in_order: whether the weights have the leading axes of the softmax, or these flattened.
+        result: the result of the function for the model.
+        original: the same before it was altered; `output` has its numbers.
+        read: reads another result of the same function, with other weights, or marks, if given.
         narrowed: the masked scores of each softmax; None for unmasked ones.
+        softmaxes: identifies the softmaxes of the weights.
+        changed: whether the weights are another tensor than the result of one softmax.
         again: whether the same weights were multiplied before.
+        mask: the mask of the weights; None if it is unknown.
+        operands: the tensors whose product the scores are, if they were followed.
     """
 
-    weights: Float[Tensor, "... queries keys"]
+    weights: Float[Tensor, "... queries keys"] | Bool[Tensor, "... queries keys"]
     value: Float[Tensor, "... keys dim"]
     output: Float[Tensor, "... queries dim"]
     dropped: bool
+    view: Float[Tensor, "... queries dim"] | None = None
     softmax_shape: Sequence[int] | None = None
+    in_order: bool = False
     result: Tensor | None = None
-    read: "Callable[[Tensor], Product | None] | None" = None
+    original: Tensor | None = None
+    read: "Callable[[Tensor, Tensor | None], Product | None] | None" = None
     narrowed: "Sequence[NarrowedScores | None]" = ()
+    softmaxes: frozenset[object] = frozenset()
+    changed: bool = False
     again: bool = False
+    mask: "WeightMask | None" = None
+    operands: Sequence[Tensor] = ()
 
     def is_of_shares(self) -> bool:
         """Return whether each row of the weights sums to 1 or is 0, and some weight is fractional.
@@ -132,28 +162,32 @@ def read_product(
         if not isinstance(equation, str):
             return None
         return _einsum(equation, second, mine, value, result, probe, dropped)
+    output, view = result, result
     if function in _ADDS:
-        added = next(x for x in (*arguments, *options.values()) if isinstance(x, Tensor))
-        result = result - options.get("beta", 1) * added
+        # With a beta of 0, what is added may be uninitialised.
+        if beta := options.get("beta", 1):
+            added = next(x for x in (*arguments, *options.values()) if isinstance(x, Tensor))
+            output = result - beta * added
         if options.get("alpha", 1) not in (0, 1):
-            result = result / options["alpha"]
+            output, view = output / options["alpha"], None
     if function is F.linear:
         # Its second operand is transposed, and there may be a bias.
         bias = options.get("bias", arguments[2] if len(arguments) > 2 else None)
-        result = result if bias is None else result - bias
+        output = result if bias is None else result - bias
         value, mine, probe = (
             (value, mine.mT, None if probe is None else probe.mT)
             if second
             else (value.mT, mine, probe)
         )
-    return _matmul(second, mine, value, result, probe, dropped)
+    return _matmul(second, mine, value, output, view, probe, dropped)
 
 
 def _matmul(
     second: bool,
     weights: Tensor,
     value: Tensor,
-    result: Tensor,
+    output: Tensor,
+    view: Tensor | None,
     probe: Tensor | None,
     dropped: bool,
 ) -> Product | None:
@@ -162,13 +196,20 @@ def _matmul(
     keys = -2 if second else -1
     if not _is_key_axis(probe, keys):
         return None
-    if value.dim() == 1:
+    has_rows = value.dim() > 1
+    if not has_rows:
         # One value per key.
         value = value[None] if second else value[:, None]
-        result = result[..., None, :] if second else result[..., None]
+
+    def arranged(result: Tensor) -> Tensor:
+        if not has_rows:
+            result = result[..., None, :] if second else result[..., None]
+        return result.mT if second else result
+
     if second:
-        weights, value, result = weights.mT, value.mT, result.mT
-    return Product(weights, value, result, dropped)
+        weights, value = weights.mT, value.mT
+    view = None if view is None else arranged(view)
+    return Product(weights, value, arranged(output), dropped, view)
 
 
 def _einsum(
@@ -195,17 +236,22 @@ def _einsum(
     keys = [x for x in mine if x in theirs and x not in out]
     queries = [x for x in mine if x in out and x not in theirs]
     shared = [x for x in out if x in mine and x in theirs]
+    # Values that all heads share leave the heads among the axes of queries.
+    heads = queries[:1] if len(queries) == 2 and len(shared) < 2 else []
+    queries = queries[len(heads) :]
     features = [x for x in theirs if x in out and x not in mine]
-    known = {*keys, *queries, *shared, *features}
+    known = {*keys, *heads, *queries, *shared, *features}
     if not keys or {*mine, *theirs, *out} - known:
         return None
     if len(keys) == 1 and not _is_key_axis(probe, mine.index(keys[0])):
         return None
 
     def arranged(tensor: Tensor, letters: list[str], *groups: list[str]) -> Tensor:
-        order = [letters.index(x) for group in (shared, *groups) for x in group]
+        leading = [*shared, *(x for x in heads if x in letters)]
+        order = [letters.index(x) for group in (leading, *groups) for x in group]
         moved = tensor.permute(order)
-        sizes = [tensor.shape[letters.index(x)] for x in shared]
+        sizes = [tensor.shape[letters.index(x)] for x in leading]
+        sizes += [1] * (len(shared) + len(heads) - len(leading))
         for group in groups:
             size = 1
             for x in group:
@@ -213,11 +259,13 @@ def _einsum(
             sizes.append(size)
         return moved.reshape(sizes)
 
+    output = arranged(result, out, queries, features)
     return Product(
         arranged(weights, mine, queries, keys),
         arranged(value, theirs, keys, features),
-        arranged(result, out, queries, features),
+        output,
         dropped,
+        output,
     )
 
 
@@ -258,8 +306,9 @@ def read_sum(
     value = value[(None,) * (product.dim() - value.dim())]
     if product.dim() > 2 and value.shape[-3] == 1 < product.shape[-3]:
         # All rows share values, so they are queries.
-        return Product(rows, value.squeeze(-3), output, dropped=False)
-    return Product(rows[..., None, :], value, output[..., None, :], dropped=False)
+        return Product(rows, value.squeeze(-3), output, dropped=False, view=output)
+    output = output[..., None, :]
+    return Product(rows[..., None, :], value, output, dropped=False, view=output)
 
 
 def _is_key_axis(probe: Tensor | None, axis: int) -> bool:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from regard.calls.output_projection import OutputProjection
 from regard.internals import without_torch_function
 from regard.watch.functions import COPIES, DROPOUT, GATHERS, SHAPES
+from regard.watch.hook import Hook
 from regard.watch.module_stack import named_modules
 
 _MOVES = SHAPES | COPIES | GATHERS
@@ -80,7 +81,7 @@ class Projections(AbstractContextManager["Projections"]):
         for module in self._names:
             # An adapter of PEFT may change the result of the layer that it wraps.
             if _weight_of(module) is not None and module not in wrapped:
-                hook = module.register_forward_pre_hook(self._begin, with_kwargs=True)
+                hook = module.register_forward_pre_hook(Hook(self._begin), with_kwargs=True)
                 self._hooks.callback(hook.remove)
         return self
 

@@ -13,6 +13,7 @@ from regard.patterns import Pattern
 from regard.positions import Bias
 from regard.watch.module_stack import Frame
 from regard.watch.product import NarrowedScores, Product
+from regard.watch.score_mask import ScoreMask
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -28,7 +29,9 @@ class RawCall:
         original: the kernel's result, of which output is a view.
         mask: the mask tensor, if any; see `Masks.read`.
         pattern: a pattern in addition to the mask.
-        first_query: the position of the first query for the pattern, without a mask.
+        first_query: the position of the first query in the pattern and the bias; by default that of
+            the mask.
+        placed: whether that is its position in the text, instead of a convention.
         bias: the score bias, applied before `added`.
         added: added to the scores, [batch or 1, heads or 1, queries, keys].
         scale: the factor on the scores; 1/√key_dim if None.
@@ -49,6 +52,7 @@ class RawCall:
     mask: Tensor | None = None
     pattern: Pattern | None = None
     first_query: int | Tensor | None = None
+    placed: bool = False
     bias: Bias | None = None
     added: Tensor | None = None
     scale: float | None = None
@@ -119,12 +123,15 @@ class CallListener(Protocol):
         """The running modules, the innermost last."""
         ...
 
-    def narrow(self, scores: Tensor, key_axis: int, num_heads: int | None) -> NarrowedScores | None:
+    def narrow(
+        self, scores: Tensor, key_axis: int, mask: ScoreMask | None, num_heads: int | None
+    ) -> NarrowedScores | None:
         """Mask pairs before the softmax of the running module.
 
         Args:
             scores: the scores.
             key_axis: the axis of the keys.
+            mask: which pairs the model masks; None if unknown.
             num_heads: the number of heads, if known.
         """
         ...

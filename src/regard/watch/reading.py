@@ -1,10 +1,12 @@
 """Find the axes of explicit weights, from the module's inputs and number of heads."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
+from typing import Any, NamedTuple
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.watch.module_stack import Frame
@@ -28,16 +30,23 @@ class Reading:
         output: the output.
         heads_known: whether batch and heads could be separated; if not, there is one head, and the
             batch axis has both.
+        view: the result of the product, laid out as the output; see `Product.view`.
+        masked: the masked pairs; None if there are none.
     """
 
     weights: Float[Tensor, "batch heads queries keys"]
     value: Float[Tensor, "batch heads keys dim"]
     output: Float[Tensor, "batch heads queries dim"]
     heads_known: bool
+    view: Float[Tensor, "batch heads queries dim"] | None = None
+    masked: Bool[Tensor, "batch heads queries keys"] | None = None
 
 
 def read_axes(product: Product, running: Sequence[Frame], num_heads: int | None) -> Reading:
     """Find the axes of weights.
+
+    Sizes tell most of them. Where sizes leave a choice, as in [heads · batch, queries, keys], the
+    numbers of the values tell it, or it is unknown.
 
     Args:
         product: the product of weights and values.
@@ -47,54 +56,198 @@ def read_axes(product: Product, running: Sequence[Frame], num_heads: int | None)
     Raises:
         InParts: the number of rows differs from the module's tokens, as in block-sparse or chunked
             attention.
+        ValueError: queries and heads can't be told apart.
     """
-    weights, value, output = product.weights, product.value, product.output
+    weights = product.weights
     given = _shapes(running)
-    lengths = _lengths(_but_masks(given, product.weights.shape))
+    lengths = _lengths(_but_masks(given, weights.shape))
     heads = num_heads or (num_heads_of(running[-1].module) if running else None)
-    first: Sequence[int] = output.shape[:-2]
-    rows = weights.shape[-2]
-    shared = value.dim() < 4 or value.shape[-3] == 1
-    if len(first) == 2 and shared and heads == rows != first[1] and first[1] in lengths:
+    tensors = {"weights": weights, "output": product.output, "view": product.view}
+    tensors["masked"] = None if product.mask is None else product.mask.masked
+
+    # 1. The axes of queries and keys.
+    leading, rows = [*product.output.shape[:-2]], weights.shape[-2]
+    if _has_queries_first(product, running, heads, lengths):
         # [batch, queries, heads, keys], with values shared by all heads.
-        weights, output = weights.transpose(1, 2), output.transpose(1, 2)
-        first, rows = (first[0], rows), first[1]
+        tensors = {name: None if x is None else x.transpose(1, 2) for name, x in tensors.items()}
+        leading, rows = [leading[0], rows], leading[1]
     if given and rows != 1 and rows not in lengths:
         sizes = ", ".join(" × ".join(map(str, one)) for one in given[:3])
         raise InParts(
             f"block-sparse or chunked attention, or queries of the module's own: a softmax has "
             f"{rows} rows where the module was given {sizes}"
         )
-    parts = [x.expand(*first, *x.shape[-2:]) for x in (weights, value, output)]
-    before = product.softmax_shape
-    if len(first) == 1 and before and [*before[-2:]] == [*weights.shape[-2:]]:
-        # The softmax may have had more axes, which were joined later.
-        first = tuple(before[:-2]) if prod(before[:-2]) == first[0] else first
-    sizes = _batch_and_heads(first, given, heads, certain=num_heads is not None)
-    if sizes == "turned":
-        parts = [x.reshape(*first, *x.shape[-2:]).transpose(0, 1) for x in parts]
-        sizes = (first[1], first[0])
-    known = not isinstance(sizes, str)
-    batch, heads = sizes if not isinstance(sizes, str) else (prod(first), 1)
-    return Reading(*(x.reshape(batch, heads, *x.shape[-2:]) for x in parts), heads_known=known)
+    tensors["value"] = product.value
+    known = {name: x for name, x in tensors.items() if x is not None}
+    parts = {name: x.expand(*leading, *x.shape[-2:]) for name, x in known.items()}
+
+    # 2. The axes of sequences and heads.
+    before = [*(product.softmax_shape or ())]
+    if len(leading) == 1 and product.in_order and before[-2:] == [*weights.shape[-2:]]:
+        # The softmax may have had more axes, which were flattened later.
+        leading = before[:-2] if prod(before[:-2]) == leading[0] else leading
+    layouts = _layouts(leading, heads)
+    if num_heads is not None:
+        # nn.MultiheadAttention, whose batch comes first.
+        layout = layouts[0] if layouts else None
+    else:
+        sequences = partial(_sequences, parts["value"], running)
+        layout = _chosen(layouts, leading, heads, rows, given, sequences)
+    batch, count = (prod(leading), 1) if layout is None else (layout.batch, layout.heads)
+    named: dict[str, Any] = {}
+    for name, x in parts.items():
+        if layout is not None and layout.heads_first:
+            x = x.reshape(count, batch, *x.shape[-2:]).transpose(0, 1)
+        named[name] = x.reshape(batch, count, *x.shape[-2:])
+    return Reading(**named, heads_known=layout is not None)
 
 
-def _batch_and_heads(
-    first: Sequence[int], given: Sequence[Sequence[int]], heads: int | None, *, certain: bool
-) -> tuple[int, int] | str:
-    """Return the number of sequences and of heads, "turned" if heads come first, or "unknown"."""
-    if len(first) == 0:
-        return (1, 1) if heads in (None, 1) else "unknown"
-    if len(first) == 1:
-        (size,) = first
-        batches = _batches(given)
-        if heads and size % heads == 0 and (certain or size // heads in batches - {size}):
-            return size // heads, heads
-        one_head = heads in (None, 1) and (size in batches or not given)
-        return (size, 1) if one_head else "unknown"
-    if heads in (None, first[-1]) or (len(first) == 2 and first[-1] == 1):
-        return prod(first[:-1]), first[-1]
-    return "turned" if len(first) == 2 and first[0] == heads else "unknown"
+def are_heads_known(
+    query: Float[Tensor, "batch heads queries key_dim"],
+    value: Float[Tensor, "batch key_heads keys value_dim"],
+    running: Sequence[Frame],
+) -> bool:
+    """Return whether the first two axes of a kernel's tensors are the batch and the heads.
+
+    A kernel is told so by its caller, who may have other axes there. What contradicts that is a
+    module with another number of heads, or values whose numbers are those of another sequence.
+
+    Args:
+        query: the queries.
+        value: the values.
+        running: the running modules, the innermost last.
+    """
+    batch, heads = query.shape[:2]
+    said = num_heads_of(running[-1].module) if running else None
+    if said is not None and said > 1 and heads == 1:
+        return False
+    if said is not None and said == batch != heads and heads in _batches(_shapes(running)):
+        return False
+    sequences = _sequences(value, running) if batch > 1 else None
+    return sequences is None or _Layout(batch, value.shape[1]).agrees(sequences)
+
+
+def num_heads_of(module: nn.Module) -> int | None:
+    """Return the number of heads from a module's attributes."""
+    for name in _HEADS:
+        number = getattr(module, name, None)
+        if isinstance(number, int) and not isinstance(number, bool) and number > 0:
+            return number
+    return None
+
+
+class _Layout(NamedTuple):
+    """A reading of the axes of weights before queries and keys."""
+
+    batch: int
+    heads: int
+    heads_first: bool = False
+
+    def agrees(self, sequences: Sequence[int], *, parts: bool = False) -> bool:
+        """Return whether rows are of the same sequence where their numbers say so.
+
+        With `parts`, what it takes for sequences may be parts of these, such as windows.
+        """
+        rows = range(self.batch * self.heads)
+        expected = [row % self.batch if self.heads_first else row // self.heads for row in rows]
+        pairs = {*zip(expected, sequences, strict=True)}
+        return len(pairs) == self.batch and (parts or len({*sequences}) == self.batch)
+
+
+def _layouts(leading: Sequence[int], heads: int | None) -> list[_Layout]:
+    """Return the possible readings of leading axes, the most usual first.
+
+    Args:
+        leading: the sizes of the axes.
+        heads: the number of heads that the module has, if known.
+    """
+    number = prod(leading)
+    if not leading:
+        return [_Layout(1, 1)] if heads in (None, 1) else []
+    if len(leading) == 1:
+        if heads in (None, 1):
+            return [_Layout(number, 1)]
+        if number % heads:
+            return []
+        both = [_Layout(number // heads, heads, first) for first in (False, True)]
+        return both if number > heads else both[:1]
+
+    layouts: list[_Layout] = []
+    if heads in (None, leading[-1]) or leading[-1] == 1:
+        layouts.append(_Layout(number // max(1, leading[-1]), leading[-1]))
+    if len(leading) == 2 and heads in (None, leading[0]):
+        layouts.append(_Layout(leading[1], leading[0], heads_first=True))
+    return layouts
+
+
+def _chosen(
+    layouts: Sequence[_Layout],
+    leading: Sequence[int],
+    heads: int | None,
+    rows: int,
+    given: Sequence[Sequence[int]],
+    sequences: Callable[[], list[int] | None],
+) -> _Layout | None:
+    """Return the one possible reading of leading axes, None if there are several or none.
+
+    Args:
+        layouts: the possible readings by the sizes of the axes.
+        leading: the sizes of the axes.
+        heads: the number of heads that the module has, if known.
+        rows: the number of queries.
+        given: the shapes of the module's inputs.
+        sequences: returns the sequence of each row of the values, if their numbers tell it.
+    """
+    if not leading or not given:
+        return layouts[0] if layouts else None
+    told = sequences() if prod(leading) > 1 else None
+    if told is not None:
+        parts = len(leading) > 2
+        return next((layout for layout in layouts if layout.agrees(told, parts=parts)), None)
+
+    # An input [batch, heads, queries, features] tells the order of its axes.
+    axes = len(leading)
+    if axes > 1 and any(len(x) == axes + 2 and [*x[:axes]] == [*leading] for x in given):
+        return layouts[0] if layouts else None
+    batches = _batches(given, rows)
+    fitting = [layout for layout in layouts if layout.batch in batches]
+    if axes > 1 and heads is not None and len(layouts) == 1:
+        return layouts[0] if layouts[0].heads == heads or fitting else None
+    return fitting[0] if len(fitting) == 1 and not fitting[0].heads_first else None
+
+
+def _sequences(
+    values: Float[Tensor, "*leading keys dim"], running: Sequence[Frame]
+) -> list[int] | None:
+    """Return the sequence of each row of values, if their numbers tell it."""
+    return running[-1].sequences(values.flatten(0, -3)) if running else None
+
+
+def _has_queries_first(
+    product: Product, running: Sequence[Frame], heads: int | None, lengths: Collection[int]
+) -> bool:
+    """Return whether weights are [batch, queries, heads, keys], with values for all heads.
+
+    Raises:
+        ValueError: they can't be told from [batch, heads, queries, keys].
+    """
+    value, leading, rows = product.value, product.output.shape[:-2], product.weights.shape[-2]
+    shared = value.dim() < 4 or value.shape[-3] == 1
+    if len(leading) != 2 or not shared:
+        return False
+    if leading[1] != rows:
+        return heads == rows and leading[1] in lengths
+    if rows == 1 or rows not in lengths or heads not in (None, rows):
+        return False
+    # As many queries as heads: the tokens of the queries tell.
+    query = next((x for x in product.operands if x.shape[:-1] == product.weights.shape[:-1]), None)
+    if running and query is not None:
+        # The last token of each sequence, were its axis the first or the second.
+        first = running[-1].sequences(query[:, :, 0], ends=(-1,)) is not None
+        second = running[-1].sequences(query[:, 0], ends=(-1,)) is not None
+        if first != second:
+            return first
+    raise ValueError(f"two axes of its weights have {rows} entries, either may be that of queries")
 
 
 def _shapes(running: Sequence[Frame]) -> list[list[int]]:
@@ -127,15 +280,12 @@ def _lengths(given: Sequence[Sequence[int]]) -> set[int]:
     }
 
 
-def _batches(given: Sequence[Sequence[int]]) -> set[int]:
-    """Return the possible batch sizes: sizes of axes before the last."""
-    return {size for shape in given for size in shape[:-1]} | {1}
-
-
-def num_heads_of(module: nn.Module) -> int | None:
-    """Return the number of heads from a module's attributes."""
-    for name in _HEADS:
-        found = getattr(module, name, None)
-        if isinstance(found, int) and not isinstance(found, bool) and found > 0:
-            return found
-    return None
+def _batches(given: Sequence[Sequence[int]], rows: int | None = None) -> set[int]:
+    """Return the possible batch sizes: sizes of axes before the last, but that of the queries."""
+    batches: set[int] = set()
+    for shape in given:
+        sizes = [*shape[:-1]]
+        if rows in sizes:
+            sizes.remove(rows)
+        batches.update(sizes or [1])
+    return batches

@@ -1,12 +1,19 @@
-"""Follow a softmax until it is multiplied with values: attention without a fused kernel.
+"""Follow scores to their softmax, and weights to their product with values.
 
-Weights are followed through functions of torch (reshaping, elementwise changes, dropout) until a
-product sums over their keys; the multiplied tensor has the weights. A probe goes with them, a
-tensor of the same shape without memory, whose strides mark the key axis.
+That is attention without a fused kernel:
+
+    q @ k.mT ──► masks, biases, … ──► softmax ──► dropout, views, … ──► @ v
+              with it goes `masked`            with it go `masked`, `clean` and `probe`
+
+A tensor is known by its identity. With it go companions, tensors of its shape to which the same
+reshaping is applied: which pairs are masked (`score_mask`), the weights without dropout, and a
+probe without memory, whose strides mark the key axis. What is followed through functions that
+change numbers is the tensor that is multiplied with values; whether it is still the result of its
+softmax is noted, because gradients of scores need that.
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,17 +21,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.internals import in_functorch
 from regard.watch import altered
 from regard.watch.functions import (
+    ADDS,
+    BEFORE_SOFTMAX,
     BEGINS,
     COPIES,
     DROPOUT,
     EXP,
+    FOLLOWED,
     GATHERS,
     IN_PLACE,
+    KEEP_WEIGHTS,
     LOG_SOFTMAX,
     MULTIPLIES,
+    SCALES,
+    SELECTS,
     SHAPES,
+    SUBTRACTS,
     SUMS,
 )
 from regard.watch.module_stack import Frame
@@ -32,14 +47,24 @@ from regard.watch.product import (
     PRODUCTS,
     NarrowedScores,
     Product,
+    WeightMask,
     operands,
     probe_of,
     read_product,
     read_sum,
 )
+from regard.watch.score_mask import (
+    Masked,
+    ScoreMask,
+    Unknown,
+    mask_after,
+    masked_by,
+    moved,
+    tensors_of,
+)
 
 WATCHED = BEGINS | PRODUCTS
-"""The functions that make weights, and those that multiply them."""
+"""The functions that make scores and weights, and those that multiply weights."""
 
 
 @dataclass(eq=False)
@@ -52,6 +77,7 @@ class _Start:
         frame: the running module.
         scored: whether its scores may be products of queries and keys; then it must be reported if
             it is not followed.
+        operands: the tensors whose product the scores are, if they were followed.
         followed: maximum number of its weights that were multiplied together; 0 if none.
         alive: number of tensors derived from it.
         narrowed: its masked scores, if pairs were masked.
@@ -61,12 +87,13 @@ class _Start:
     shape: torch.Size
     frame: Frame
     scored: bool
+    operands: Sequence[Tensor] = ()
     followed: int = 0
     alive: int = 0
     narrowed: NarrowedScores | None = None
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class _Weights:
     """A tensor between a softmax and a product.
 
@@ -74,23 +101,41 @@ class _Weights:
         starts: the softmaxes that it was made from.
         clean: the same without dropout, if there was any.
         probe: marks the key axis; None if unknown. See `probe_of`.
+        mask: its masked pairs; None if unknown.
         factor: weights and values, if it is their elementwise product, not summed yet.
         logarithm: whether it is the logarithm of weights.
+        changed: whether it is something else than the result of one softmax.
     """
 
     starts: frozenset[_Start]
-    clean: Tensor | None
-    probe: Tensor | None
+    clean: Tensor | None = None
+    probe: Tensor | None = None
+    mask: WeightMask | None = None
     factor: tuple[Tensor, Tensor] | None = None
     logarithm: bool = False
+    changed: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class _Scores:
+    """A tensor between a product and a softmax.
+
+    Attributes:
+        mask: what is known of it.
+        version: the number of its modifications; None for inference tensors.
+    """
+
+    mask: ScoreMask
+    version: int | None
 
 
 class SoftmaxTracker:
-    """Follows softmaxes until they are multiplied with values.
+    """Follows scores to their softmax, and weights to their product with values.
 
     Args:
         running: returns the running modules, the innermost last.
-        narrow: may mask pairs before a softmax.
+        narrow: may mask pairs before a softmax; called with the scores, the axis of their keys and
+            their mask.
         found: called with each product of weights and values; may return another result.
         lost: called with each softmax that was not followed to a product.
     """
@@ -98,54 +143,33 @@ class SoftmaxTracker:
     def __init__(
         self,
         running: Callable[[], Sequence[Frame]],
-        narrow: Callable[[Tensor, int], NarrowedScores | None],
+        narrow: Callable[[Tensor, int, ScoreMask | None], NarrowedScores | None],
         found: Callable[[Product], Tensor | None],
         lost: Callable[[Frame, str], None],
     ) -> None:
         self._running, self._narrow, self._found, self._lost = running, narrow, found, lost
-        self._tracked: dict[int, tuple[weakref.ref[Tensor], _Weights]] = {}
+        self._tracked: dict[int, tuple[weakref.ref[Tensor], _Weights | _Scores]] = {}
         self._starts: list[_Start] = []
 
     @property
     def pending(self) -> bool:
-        """Whether there is a softmax to follow."""
+        """Whether there is something to follow."""
         return bool(self._tracked)
 
     def run(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
         """Run a watched function."""
         if function in PRODUCTS:
             return self._multiply(function, arguments, options)
-        mine = self._weights_in(arguments, options) if self._tracked else []
-        begins = function in BEGINS and (not mine or function not in EXP)
-        if mine and not begins:
-            return self._follow(function, arguments, options, mine)
-        if not begins:
-            return function(*arguments, **options)
-        # The input of a softmax is scores, even if it was made from weights.
-        for start in {start for _, one in mine for start in one.starts if start.scored}:
-            start.scored, self._running()[-1].scored = False, True
-        narrowed, arguments, options = self._narrowed(function, arguments, options)
-        result = function(*arguments, **options)
-        if narrowed is not None:
-            result = result.masked_fill(narrowed.empty, 0.0)
-        self._begin(function, arguments, options, result, narrowed)
-        return result
-
-    def _narrowed(
-        self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]
-    ) -> tuple[NarrowedScores | None, Sequence[Any], Mapping[str, Any]]:
-        """Let listeners mask pairs in the scores of a softmax."""
-        axis = _softmax_axis(arguments, options)
-        scores = arguments[0] if arguments else options.get("input")
-        plain = function not in EXP and function not in LOG_SOFTMAX
-        if not (plain and self._running()[-1].scored and axis is not None) or scores is None:
-            return None, arguments, options
-        narrowed = self._narrow(scores, axis)
-        if narrowed is None:
-            return None, arguments, options
-        if arguments:
-            return narrowed, (narrowed.scores, *arguments[1:]), options
-        return narrowed, arguments, {**options, "input": narrowed.scores}
+        weights = self._weights_in(arguments, options) if self._tracked else []
+        begins = function in BEGINS and (not weights or function not in EXP)
+        if begins:
+            return self._softmax(function, arguments, options, weights)
+        if weights and (function in FOLLOWED or function in EXP):
+            return self._follow(function, arguments, options, weights)
+        scores = [mask for x in tensors_of(arguments, options) if (mask := self._mask_of(x))]
+        if scores:
+            return self._follow_scores(function, arguments, options, scores)
+        return function(*arguments, **options)
 
     def end(self, *, all_of_them: bool) -> None:
         """Report softmaxes without living tensors, or all that were not multiplied."""
@@ -164,66 +188,176 @@ class SoftmaxTracker:
         self._tracked.clear()
         self._starts.clear()
 
-    def _begin(
-        self,
-        function: Any,
-        arguments: Sequence[Any],
-        options: Mapping[str, Any],
-        result: Any,
-        narrowed: NarrowedScores | None,
-    ) -> None:
-        frame = self._running()[-1]
-        if not isinstance(result, Tensor) or result.dim() < 2 or not result.is_floating_point():
-            return
-        name = "exp" if function in EXP else "softmax"
-        axis: Any = -1
-        if name == "softmax":
-            name = "log_softmax" if function in LOG_SOFTMAX else name
-            axis = _softmax_axis(arguments, options)
-            if axis is None:
-                return
-        elif not frame.scored:
-            # Most exponentials are not attention.
-            return
-        scored = frame.scored and name == "softmax"
-        start = _Start(name, result.shape, frame, scored, narrowed=narrowed)
-        if name != "exp":
-            frame.scored = False
-        self._starts.append(start)
-        probe = probe_of(result.shape, axis)
-        logarithm = name == "log_softmax"
-        self._track(result, _Weights(frozenset([start]), None, probe, logarithm=logarithm))
+    # Tracked tensors.
 
-    def _track(self, tensor: Tensor, weights: _Weights) -> None:
+    def _track(self, tensor: Tensor, entry: "_Weights | _Scores") -> None:
         number = id(tensor)
         before = self._tracked.pop(number, None)
-        for start in weights.starts:
-            start.alive += 1
+        if isinstance(entry, _Weights):
+            for start in entry.starts:
+                start.alive += 1
         if before is not None:
             self._release(before[1])
 
         def gone(reference: weakref.ref[Tensor]) -> None:
-            entry = self._tracked.get(number)
-            if entry is not None and entry[0] is reference:
+            tracked = self._tracked.get(number)
+            if tracked is not None and tracked[0] is reference:
                 self._release(self._tracked.pop(number)[1])
 
-        self._tracked[number] = (weakref.ref(tensor, gone), weights)
+        self._tracked[number] = (weakref.ref(tensor, gone), entry)
 
     @staticmethod
-    def _release(weights: _Weights) -> None:
-        for start in weights.starts:
-            start.alive -= 1
+    def _release(entry: "_Weights | _Scores") -> None:
+        if isinstance(entry, _Weights):
+            for start in entry.starts:
+                start.alive -= 1
+
+    def _entry(self, tensor: Any) -> "_Weights | _Scores | None":
+        tracked = self._tracked.get(id(tensor))
+        return tracked[1] if tracked is not None and tracked[0]() is tensor else None
 
     def _weights_in(
         self, arguments: Sequence[Any], options: Mapping[str, Any]
     ) -> list[tuple[Tensor, _Weights]]:
         """Return the weights among the arguments of a function."""
-        found: list[tuple[Tensor, _Weights]] = []
-        for one in _flat((*arguments, *options.values())):
-            entry = self._tracked.get(id(one))
-            if entry is not None and entry[0]() is one:
-                found.append((one, entry[1]))
-        return found
+        entries = ((x, self._entry(x)) for x in tensors_of(arguments, options))
+        return [(x, entry) for x, entry in entries if isinstance(entry, _Weights)]
+
+    def _mask_of(self, tensor: Any) -> ScoreMask | None:
+        """Return what is known of scores; None for other tensors."""
+        entry = self._entry(tensor)
+        if not isinstance(entry, _Scores):
+            return None
+        # A function that isn't followed may have modified them.
+        if entry.version is not None and entry.version != tensor._version:
+            return None
+        return entry.mask
+
+    def _track_scores(self, scores: Any, masked: Masked, operands: Sequence[Tensor]) -> None:
+        if not isinstance(scores, Tensor) or not scores.is_floating_point() or scores.dim() < 2:
+            return
+        if masked is not None:
+            if torch.broadcast_shapes(masked.shape, scores.shape) != scores.shape:
+                return
+            masked = masked.expand(scores.shape)
+        version = None if scores.is_inference() else scores._version
+        self._track(scores, _Scores(ScoreMask(masked, operands), version))
+
+    # From the product of queries and keys to the softmax.
+
+    def _follow_scores(
+        self,
+        function: Any,
+        arguments: Sequence[Any],
+        options: Mapping[str, Any],
+        scores: Sequence[ScoreMask],
+    ) -> Any:
+        """Run a function of scores, and track what it returns if its masked pairs are known."""
+        modified = arguments[0] if arguments and _modifies(function) else options.get("out")
+        try:
+            if function not in BEFORE_SOFTMAX:
+                raise Unknown
+            # Before the function runs, which may modify its arguments.
+            masked = mask_after(function, arguments, options, self._mask_of)
+        except Unknown:
+            self._tracked.pop(id(modified), None)
+            return function(*arguments, **options)
+
+        result = function(*arguments, **options)
+        operands = [x for mask in scores for x in mask.operands]
+        if modified is not None:
+            self._track_scores(modified, masked, operands)
+        elif isinstance(result, Tensor):
+            self._track_scores(result, masked, operands)
+        elif isinstance(result, list | tuple):
+            parts = [None] * len(result) if masked is None else masked
+            for part, masked_part in zip(result, parts, strict=True):
+                self._track_scores(part, masked_part, operands)
+        return result
+
+    def _softmax(
+        self,
+        function: Any,
+        arguments: Sequence[Any],
+        options: Mapping[str, Any],
+        weights: Sequence[tuple[Tensor, _Weights]],
+    ) -> Any:
+        """Run a softmax, whose scores listeners may mask, and begin to track its result."""
+        # The input of a softmax is scores, even if it was made from weights.
+        for start in {start for _, one in weights for start in one.starts if start.scored}:
+            start.scored, self._running()[-1].scored = False, True
+
+        scores = arguments[0] if arguments else options.get("input")
+        axis = _softmax_axis(arguments, options)
+        mask = self._mask_of(scores)
+        narrowed: NarrowedScores | None = None
+        is_softmax = function not in EXP and function not in LOG_SOFTMAX
+        if is_softmax and scores is not None and axis is not None and self._running()[-1].scored:
+            narrowed = self._narrow(scores, axis, mask)
+        if narrowed is not None:
+            if arguments:
+                arguments = (narrowed.scores, *arguments[1:])
+            else:
+                options = {**options, "input": narrowed.scores}
+
+        result, below = altered.run(function, arguments, options)
+        if narrowed is not None:
+            result = result.masked_fill(narrowed.empty, 0.0)
+        self._begin(function, axis, result, mask, narrowed, below)
+        if narrowed is not None:
+            masked = narrowed.masked if below is None else narrowed.masked | below
+            altered.note(result, masked)
+        return result
+
+    def _begin(
+        self,
+        function: Any,
+        axis: int | None,
+        result: Any,
+        mask: ScoreMask | None,
+        narrowed: NarrowedScores | None,
+        below: Tensor | None,
+    ) -> None:
+        """Track the result of a softmax.
+
+        Args:
+            function: the function.
+            axis: its axis, if it has one.
+            result: its result.
+            mask: what is known of its input.
+            narrowed: the masked scores that it ran on instead.
+            below: the pairs that a listener of lower rank has masked.
+        """
+        frame = self._running()[-1]
+        if not isinstance(result, Tensor) or result.dim() < 2 or not result.is_floating_point():
+            return
+        name = "exp" if function in EXP else "softmax"
+        if name == "softmax":
+            name = "log_softmax" if function in LOG_SOFTMAX else name
+            if axis is None:
+                return
+        elif not frame.scored:
+            # Most exponentials are not attention.
+            return
+
+        scored = frame.scored and name != "exp" and name == "softmax"
+        operands = () if mask is None else mask.operands
+        start = _Start(name, result.shape, frame, scored, operands, narrowed=narrowed)
+        if name != "exp":
+            frame.scored = False
+        frame.attends = frame.attends or scored
+        self._starts.append(start)
+
+        known: WeightMask | None = None
+        if mask is not None:
+            parts = [x for x in (mask.masked, below, narrowed and narrowed.masked) if x is not None]
+            known = WeightMask(_joined(parts))
+        probe = probe_of(result.shape, -1 if axis is None else axis)
+        logarithm = name == "log_softmax"
+        entry = _Weights(frozenset([start]), None, probe, known, logarithm=logarithm)
+        self._track(result, entry)
+
+    # From the softmax to the product with values.
 
     def _follow(
         self,
@@ -232,28 +366,27 @@ class SoftmaxTracker:
         options: Mapping[str, Any],
         mine: list[tuple[Tensor, _Weights]],
     ) -> Any:
+        """Run a function of weights, and track its result."""
+        if function in SHAPES or function in COPIES:
+            # Others only have the shape or the dtype.
+            moved_tensor = arguments[0] if arguments else options.get("input")
+            mine = [entry for entry in mine if entry[0] is moved_tensor]
+            if not mine:
+                return function(*arguments, **options)
         tensor, weights = mine[0]
         if function in SUMS:
-            result, noted = altered.run(function, arguments, options)
-            if weights.factor is None or not isinstance(result, Tensor):
-                return result
-            factor = weights.factor
-            return self._multiplied(
-                lambda one: read_sum(*factor, tensor, arguments, options, one), result, noted, mine
-            )
+            return self._sum(function, arguments, options, mine)
         if function in DROPOUT:
             clean = weights.clean
             if clean is None and _drops(arguments, options):
                 # Dropout in place overwrites the weights.
                 clean = tensor.clone() if _is_in_place(arguments, options) else tensor
             result = function(*arguments, **options)
-            self._track_all(result, _Weights(weights.starts, clean, weights.probe))
+            self._track_all(result, replace(weights, clean=clean, factor=None), weights.probe)
             return result
 
         if function in EXP and not weights.logarithm:
             return function(*arguments, **options)
-        logarithm = weights.logarithm and function not in EXP
-        target = arguments[0] if arguments else None
         clean = None
         if any(one.clean is not None for _, one in mine):
             try:
@@ -261,21 +394,85 @@ class SoftmaxTracker:
             except RuntimeError:
                 # The clean weights have other strides, which don't allow this view.
                 return function(*arguments, **options)
+        # Before the function runs, which may overwrite them.
+        mask = self._mask_after(function, arguments, options, mine)
+        in_place = function in IN_PLACE
+        before = tensor.clone() if in_place and function in KEEP_WEIGHTS else tensor
         result = function(*arguments, **options)
-        if function in IN_PLACE:
-            result_is: Any = target
-            probe = weights.probe if target is tensor else None
+
+        after = arguments[0] if in_place else result
+        if in_place:
+            probe = weights.probe if after is tensor else None
         else:
-            result_is = result
             probe = _moved(function, arguments, options, tensor, weights.probe, result)
-        starts = frozenset(start for _, one in mine for start in one.starts)
-        factor = None
-        if function in MULTIPLIES and isinstance(result, Tensor):
-            others = [x for x in arguments if isinstance(x, Tensor) and x is not tensor]
-            if len(mine) == 1 and others and _spreads(tensor, result):
-                factor = (tensor, others[0])
-        self._track_all(result_is, _Weights(starts, clean, probe, factor, logarithm), probe)
+        entry = _Weights(
+            starts=frozenset(start for _, one in mine for start in one.starts),
+            clean=clean,
+            logarithm=weights.logarithm and function not in EXP,
+            changed=any(one.changed for _, one in mine),
+        )
+        if factor := _factor(function, arguments, tensor, result):
+            self._track_all(result, replace(entry, mask=weights.mask, factor=factor), probe)
+            return result
+        is_changed = len(mine) > 1 or _is_changed(function, before, after, in_place=in_place)
+        if mask is not None and is_changed and function not in SCALES and len(mine) == 1:
+            mask = mask._replace(zeroed=True)
+        entry = replace(entry, mask=mask, changed=entry.changed or is_changed)
+        self._track_all(after, entry, probe)
         return result
+
+    def _sum(
+        self,
+        function: Any,
+        arguments: Sequence[Any],
+        options: Mapping[str, Any],
+        mine: list[tuple[Tensor, _Weights]],
+    ) -> Any:
+        """Run a sum, which may be that of weights · values over the keys."""
+        tensor, weights = mine[0]
+        result, noted = altered.run(function, arguments, options)
+        if weights.factor is None or not isinstance(result, Tensor):
+            return result
+        factor, value = weights.factor
+
+        def read(result: Tensor, other: Tensor | None) -> Product | None:
+            rows = factor if other is None else other
+            return read_sum(rows, value, tensor, arguments, options, result)
+
+        return self._multiplied(read, result, noted, mine)
+
+    def _mask_after(
+        self,
+        function: Any,
+        arguments: Sequence[Any],
+        options: Mapping[str, Any],
+        mine: list[tuple[Tensor, _Weights]],
+    ) -> WeightMask | None:
+        """Return the mask of weights that a function returns; None if unknown."""
+        masks = [weights.mask for _, weights in mine]
+        if any(mask is None for mask in masks):
+            return None
+        masked = [mask.masked for mask in masks if mask is not None]
+        zeroed = any(mask.zeroed for mask in masks if mask is not None)
+        if function in SHAPES or function in GATHERS:
+            by_number = {id(x): mask for (x, _), mask in zip(mine, masked, strict=True)}
+
+            def masked_in(tensor: Tensor) -> Masked:
+                return by_number.get(id(tensor))
+
+            try:
+                return WeightMask(moved(function, arguments, options, masked_in), zeroed)
+            except Unknown:
+                return None
+        if len(mine) > 1:
+            # A difference of weights: masked is what both mask.
+            is_sum = function in ADDS or function in SUBTRACTS
+            return WeightMask(_common(masked), zeroed) if is_sum else None
+        if function in SCALES and not in_functorch():
+            # A factor of 0 may be a mask.
+            factors = (x for x in tensors_of(arguments, options) if x is not mine[0][0])
+            zeroed = zeroed or any(bool((factor == 0.0).any()) for factor in factors)
+        return WeightMask(masked[0], zeroed)
 
     def _without_dropout(
         self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]
@@ -285,69 +482,99 @@ class SoftmaxTracker:
         def clean(one: Any) -> Any:
             if isinstance(one, list | tuple):
                 return type(one)(map(clean, one))
-            entry = self._tracked.get(id(one)) if isinstance(one, Tensor) else None
-            if entry is None or entry[0]() is not one or entry[1].clean is None:
+            entry = self._entry(one) if isinstance(one, Tensor) else None
+            if not isinstance(entry, _Weights) or entry.clean is None:
                 return one
             # Copy before an in-place function.
-            return entry[1].clean.clone() if function in IN_PLACE else entry[1].clean
+            return entry.clean.clone() if function in IN_PLACE else entry.clean
 
         arguments = [clean(one) for one in arguments]
         result = function(*arguments, **{name: clean(one) for name, one in options.items()})
         return arguments[0] if function in IN_PLACE else result
 
     def _track_all(self, result: Any, weights: _Weights, probes: Any = None) -> None:
-        """Track the results of a function."""
+        """Track the results of a function: a tensor, or a list with companions for each part."""
         if isinstance(result, Tensor):
             if result.is_floating_point() and result.dim() >= 2:
-                self._track(result, weights)
+                self._track(result, replace(weights, probe=probes))
         elif isinstance(result, list | tuple):
+            mask = weights.mask
             for number, part in enumerate(result):
                 clean = weights.clean[number] if weights.clean is not None else None
+                if mask is not None and mask.masked is not None:
+                    mask_of_part: WeightMask | None = mask._replace(masked=mask.masked[number])
+                else:
+                    mask_of_part = mask
                 probe = probes[number] if probes is not None else None
-                kept = _Weights(weights.starts, clean, probe, logarithm=weights.logarithm)
-                self._track_all(part, kept)
+                self._track_all(part, replace(weights, clean=clean, mask=mask_of_part), probe)
 
     def _multiply(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
         mine = self._weights_in(arguments, options) if self._tracked else []
+        if not mine:
+            return self._scores(function, arguments, options)
         result, noted = altered.run(function, arguments, options)
         if not isinstance(result, Tensor):
             return result
-        if not mine:
-            factors = operands(function, arguments, options)
-            if len(factors) != 2 or any(map(_is_parameter, factors)):
-                return result
-            frame = self._running()[-1]
-            if function is not F.linear or not _is_cast(factors[1], frame.module):
-                frame.scored = True
-            return result
+        tensor, weights = mine[0]
         if function is F.linear and _is_parameter(operands(function, arguments, options)[1]):
             # Heads are mixed by parameters (talking heads).
-            (tensor, weights), *_ = mine
             clean = None
             if weights.clean is not None:
                 clean = self._without_dropout(function, arguments, options)
             probe = weights.probe if result.shape == tensor.shape else None
-            self._track_all(result, _Weights(weights.starts, clean, probe))
+            mask = weights.mask
+            if mask is not None and mask.masked is not None:
+                mask = None
+            mixed = replace(weights, clean=clean, mask=mask, factor=None, changed=True)
+            self._track_all(result, mixed, probe)
             return result
         if len(mine) > 1:
             # Weights times weights: follow the product.
             starts = frozenset(start for _, one in mine for start in one.starts)
-            self._track_all(result, _Weights(starts, None, None))
+            self._track_all(result, _Weights(starts, changed=True))
             return result
-        (tensor, weights), *_ = mine
         if weights.logarithm:
             return result
-        clean, probe = weights.clean, weights.probe
-        return self._multiplied(
-            lambda one: read_product(function, arguments, options, one, tensor, clean, probe),
-            result,
-            noted,
-            mine,
-        )
+
+        def read(result: Tensor, other: Tensor | None) -> Product | None:
+            clean, probe = weights.clean, weights.probe
+            if other is not None:
+                clean, probe = other, None
+            return read_product(function, arguments, options, result, tensor, clean, probe)
+
+        return self._multiplied(read, result, noted, mine)
+
+    def _scores(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        """Run a product of other tensors than weights, which may be that of queries and keys."""
+        result, _ = altered.run(function, arguments, options)
+        factors = operands(function, arguments, options)
+        if not isinstance(result, Tensor) or len(factors) != 2:
+            return result
+        frame = self._running()[-1]
+        if any(map(_is_parameter, factors)):
+            known = [mask for x in factors if (mask := self._mask_of(x)) is not None]
+            if known and known[0].masked is None:
+                # Heads are mixed by parameters before any pair is masked.
+                self._track_scores(result, None, known[0].operands)
+            frame.add_projected(result)
+            return result
+        if function is F.linear and _is_cast(factors[1], frame.module):
+            return result
+        frame.scored = True
+        if in_functorch():
+            # Which pairs are masked is told by numbers.
+            return result
+        try:
+            added = [x for x in tensors_of(arguments, options) if not any(x is y for y in factors)]
+            masked = masked_by(added[0], result.shape[-1]) if added else None
+            self._track_scores(result, masked, factors)
+        except Unknown:
+            pass
+        return result
 
     def _multiplied(
         self,
-        read: Callable[[Tensor], Product | None],
+        read: Callable[[Tensor, Tensor | None], Product | None],
         result: Tensor,
         noted: Tensor | None,
         mine: list[tuple[Tensor, _Weights]],
@@ -355,12 +582,12 @@ class SoftmaxTracker:
         """Report a product; return the result for the model.
 
         Args:
-            read: reads a product from a result of the function.
+            read: reads a product from a result of the function, and other weights if given.
             result: its result.
             noted: its result before an alteration, if there was one.
             mine: the weights among its arguments.
         """
-        product = read(result if noted is None else noted)
+        product = read(result if noted is None else noted, None)
         if product is None:
             return result
         starts = {start for _, weights in mine for start in weights.starts}
@@ -376,20 +603,77 @@ class SoftmaxTracker:
             sizes = " or ".join(" × ".join(map(str, shape)) for shape in shapes)
             self._lost(frame, f"a softmax of {sizes} was multiplied with values in several parts")
             return result
+
+        weights = mine[0][1]
+        mask = weights.mask
+        if mask is not None and mask.masked is not None:
+            masked = read(result, mask.masked)
+            mask = None if masked is None else mask._replace(masked=masked.weights)
         instead = self._found(
             replace(
                 product,
                 softmax_shape=shapes.pop() if len(shapes) == 1 else None,
+                in_order=weights.probe is not None,
                 result=result,
+                original=result if noted is None else noted,
                 read=read,
                 narrowed=[start.narrowed for start in starts],
+                softmaxes=frozenset(starts),
+                changed=weights.changed,
                 again=bool(before),
+                mask=mask,
+                operands=[x for start in starts for x in start.operands],
             )
         )
         if instead is None:
             return result
         altered.note(instead, result if noted is None else noted)
         return instead
+
+
+def _modifies(function: Any) -> bool:
+    """Return whether a function modifies its first argument, by its name."""
+    name: str = getattr(function, "__name__", "")
+    return function in IN_PLACE or (name.endswith("_") and not name.endswith("__"))
+
+
+def _is_changed(function: Any, before: Tensor, after: Any, *, in_place: bool) -> bool:
+    """Return whether a function returned other numbers than weights, but for NaN."""
+    if function in SHAPES or function in COPIES or function in EXP:
+        return False
+    if function in GATHERS:
+        return function in SELECTS
+    if (in_place and function not in KEEP_WEIGHTS) or in_functorch():
+        return True
+    if not isinstance(after, Tensor) or after.shape != before.shape:
+        return True
+    return not bool((after == before.nan_to_num(0.0)).all())
+
+
+def _factor(
+    function: Any, arguments: Sequence[Any], tensor: Tensor, result: Any
+) -> tuple[Tensor, Tensor] | None:
+    """Return weights and values if a function multiplied them elementwise."""
+    if function not in MULTIPLIES or not isinstance(result, Tensor):
+        return None
+    others = [x for x in arguments if isinstance(x, Tensor) and x is not tensor]
+    return (tensor, others[0]) if len(others) == 1 and _spreads(tensor, result) else None
+
+
+def _joined(masks: Sequence[Tensor]) -> Masked:
+    """Return the pairs that any mask has."""
+    joined: Masked = None
+    for masked in masks:
+        joined = masked if joined is None else joined | masked
+    return joined
+
+
+def _common(masks: Sequence[Masked]) -> Masked:
+    """Return the pairs that all masks have."""
+    common = masks[0]
+    for masked in masks[1:]:
+        common = None if common is None or masked is None else common & masked
+    return common
 
 
 def _softmax_axis(arguments: Sequence[Any], options: Mapping[str, Any]) -> int | None:
@@ -409,14 +693,6 @@ def _drops(arguments: Sequence[Any], options: Mapping[str, Any]) -> bool:
 
 def _is_in_place(arguments: Sequence[Any], options: Mapping[str, Any]) -> bool:
     return bool(options.get("inplace", arguments[3] if len(arguments) > 3 else False))
-
-
-def _flat(things: Iterable[Any]) -> Iterable[Any]:
-    for one in things:
-        if isinstance(one, list | tuple):
-            yield from _flat(one)
-        elif isinstance(one, Tensor):
-            yield one
 
 
 def _is_parameter(tensor: Any) -> bool:

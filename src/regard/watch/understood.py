@@ -1,16 +1,51 @@
 """Interpret a captured call: pattern, positions and bias."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard.attention.inputs import AttentionInputs, autocasted, autocasts, checked_inputs
+from regard.patterns import Pattern
+from regard.patterns.causal import Causal
+from regard.patterns.from_mask import FromMask
 from regard.patterns.narrowed import narrowed
-from regard.patterns.pattern import Everyone
+from regard.patterns.pattern import Both, Everyone
+from regard.patterns.shifted import Shifted
 from regard.positions import Bias, from_tensor
+from regard.positions.from_tensor import FromTensor
 from regard.positions.joined import joined
-from regard.watch.masks import Masks, Sizes
+from regard.watch.masks import Masks, Meaning, Sizes
 from regard.watch.raw_call import RawCall
+from regard.watch.spans import Spans
+
+
+@dataclass(frozen=True, eq=False)
+class Understood:
+    """An interpreted call.
+
+    Attributes:
+        inputs: its tensors, pattern, bias and positions; the values are its keys, as a placeholder.
+        placed: whether its caller says where its queries are.
+        mask_known: whether all masked pairs are known.
+    """
+
+    inputs: AttentionInputs
+    placed: bool
+    mask_known: bool
+
+    @property
+    def first_query(self) -> int | None:
+        """The position of the first query in the text, if the call itself says it.
+
+        It does by as many queries as keys, by a position that it is given, or by a causal mask,
+        whose diagonal shows at which key each query stands. One row has no diagonal. Elsewhere
+        `inputs` have a convention: the last query has the position of the last key.
+        """
+        inputs = self.inputs
+        if self.placed or inputs.num_queries == inputs.num_keys:
+            return inputs.first_position
+        return None if inputs.num_queries < 2 else _diagonal(inputs)
 
 
 def as_computed(caught: RawCall) -> RawCall:
@@ -21,8 +56,8 @@ def as_computed(caught: RawCall) -> RawCall:
     return replace(caught, query=query, key=key, value=value)
 
 
-def understood(caught: RawCall, masks: Masks, *, cross: bool) -> AttentionInputs:
-    """Interpret a call; the returned values are its keys, as a placeholder.
+def understood(caught: RawCall, masks: Masks, *, cross: bool) -> Understood:
+    """Interpret a call.
 
     Args:
         caught: the call.
@@ -37,6 +72,8 @@ def understood(caught: RawCall, masks: Masks, *, cross: bool) -> AttentionInputs
     sizes = Sizes(batch, heads, queries, key.shape[2])
     meaning = masks.read(caught.mask, sizes, cross=cross)
     positions = meaning.first_query if caught.first_query is None else caught.first_query
+    if isinstance(positions, int):
+        meaning = counted_from(meaning, positions)
     added: Bias | None = None
     if caught.added is not None:
         first = positions
@@ -49,4 +86,44 @@ def understood(caught: RawCall, masks: Masks, *, cross: bool) -> AttentionInputs
     known = None if isinstance(meaning.pattern, Everyone) else meaning.pattern
     bias = joined(joined(caught.bias, added), meaning.bias)
     pattern = narrowed(known, caught.pattern)
-    return checked_inputs(query, key, key, pattern, bias, caught.scale, 0.0, positions)
+    inputs = checked_inputs(query, key, key, pattern, bias, caught.scale, 0.0, positions)
+    return Understood(inputs, caught.placed, meaning.mask_known)
+
+
+def counted_from(meaning: Meaning, first_query: int) -> Meaning:
+    """Return a mask's meaning with another position of the first query."""
+    shift = meaning.first_query - first_query
+    if not shift:
+        return meaning
+    bias = meaning.bias
+    if isinstance(bias, FromTensor):
+        bias = replace(bias, first_query=first_query)
+    pattern = meaning.pattern
+    if isinstance(pattern, FromMask) and shift > 0:
+        # Its last row has the position of the last key: add rows that no query has.
+        pattern = FromMask(F.pad(pattern.mask, (0, 0, 0, shift)), pattern.batched)
+    elif not pattern.key_only:
+        pattern = Shifted(pattern, shift, 0)
+    return replace(meaning, pattern=pattern, bias=bias, first_query=first_query)
+
+
+def _diagonal(inputs: AttentionInputs) -> int | None:
+    """Return the position of the first query by the diagonal of a causal mask, if it is one."""
+    pattern = inputs.pattern
+    if is_causal(pattern):
+        return inputs.first_position
+    if pattern.key_only:
+        return None
+    # Of a mask_mod, in whose own positions queries are counted from 0.
+    spans = Spans.of(pattern.dense(inputs.query_positions, inputs.num_keys))
+    placed = None if spans is None else spans.named(inputs.batch, cross=False)
+    return placed.first_query if placed is not None and is_causal(placed.pattern) else None
+
+
+def is_causal(pattern: Pattern) -> bool:
+    """Return whether a pattern is causal, or a part of a causal one."""
+    if isinstance(pattern, Both):
+        return is_causal(pattern.first) or is_causal(pattern.second)
+    if isinstance(pattern, Shifted):
+        return is_causal(pattern.pattern)
+    return isinstance(pattern, Causal)

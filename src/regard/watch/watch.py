@@ -152,6 +152,7 @@ def _watching(
     check_model(model)
     assert isinstance(model, nn.Module)
     # Imported here to keep `import regard` fast.
+    from regard.watch.hook import Hook
     from regard.watch.module_stack import named_modules
     from regard.watch.watcher import Watcher
 
@@ -170,7 +171,7 @@ def _watching(
         )
     with ExitStack() as entered:
         if effects:
-            entered.callback(model.register_forward_pre_hook(_check_gradients).remove)
+            entered.callback(model.register_forward_pre_hook(Hook(_check_gradients)).remove)
         entered.enter_context(Watcher(model, calls, options))
         yield Seen(calls)
     if not calls:

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.calls.call import AttentionCall, layer_in
@@ -16,7 +16,7 @@ from regard.calls.output_gradient import OutputGradient
 from regard.calls.output_projection import OutputProjection
 from regard.calls.step_checks import StepChecks
 from regard.errors import first_line
-from regard.internals import is_backward, without_torch_function
+from regard.internals import TRANSFORMED, in_functorch, is_backward, without_torch_function
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
 from regard.matrix.weights import Weights
@@ -34,15 +34,16 @@ from regard.watch.captured import (
 )
 from regard.watch.gradients import follow, let_flow
 from regard.watch.head_shards import head_shard
-from regard.watch.masks import Masks
+from regard.watch.masks import Masks, Sizes
 from regard.watch.model_listener import ModelListener
 from regard.watch.module_stack import Frame
 from regard.watch.options import Options
 from regard.watch.product import Product
 from regard.watch.projections import Projections
 from regard.watch.raw_call import Rank, RawCall
-from regard.watch.reading import InParts, read_axes
-from regard.watch.understood import as_computed, understood
+from regard.watch.reading import InParts, Reading, are_heads_known, read_axes
+from regard.watch.spans import Placed
+from regard.watch.understood import as_computed, counted_from, understood
 
 
 class _CallSite(NamedTuple):
@@ -73,6 +74,7 @@ class Watcher(ModelListener):
         self._biases: dict[nn.Module, tuple[list[int], Bias | None]] = {}
         self._num_runs = 0
         self._step_checks = StepChecks()
+        self._softmaxes: dict[int, frozenset[object]] = {}
         self._projections: Projections | None = None
         if options.values and options.reductions is None:
             self._projections = Projections(model, self._add_projection)
@@ -95,10 +97,11 @@ class Watcher(ModelListener):
         self._masks = Masks()
         self._latest.clear()
         self._biases.clear()
+        self._softmaxes.clear()
 
     @property
     def wants_lse(self) -> bool:
-        return self._options.effects and not is_backward()
+        return self._options.effects and not is_backward() and not in_functorch()
 
     @property
     def is_active(self) -> bool:
@@ -109,6 +112,9 @@ class Watcher(ModelListener):
     def catch(self, kernel: str, module: nn.Module | None, read: Callable[[], RawCall]) -> None:
         site = self._site(kernel, module)
         if site is None:
+            return
+        if in_functorch():
+            self._add(site, self._call(site, problem=TRANSFORMED))
             return
         if is_backward():
             # A call that can't be read did not get gradients the first time either.
@@ -130,23 +136,38 @@ class Watcher(ModelListener):
             except Exception as error:  # noqa: BLE001
                 # A watched model must not fail because of us.
                 if caught is not None and caught.weights is not None:
-                    call = self._own(site, caught.weights, caught.value, caught.output)
+                    call = self._call_from_weights(site, caught)
                 else:
                     call = self._call(site, problem=first_line(error))
             if self._options.effects and caught is not None and not call.problem:
-                dropped = caught.dropout > 0
                 call = self._with_gradient(
-                    call, caught.value, caught.output, caught.original, dropped=dropped
+                    call,
+                    caught.value,
+                    caught.output,
+                    caught.original,
+                    view=caught.output,
+                    dropped=caught.dropout > 0,
+                    problem_of_scores="" if isinstance(call.source, Scores) else _NOT_REPRODUCED,
                 )
+            if caught is not None and module is None and self.cross is None and not call.problem:
+                known = are_heads_known(caught.query, caught.value, self.running)
+                call = replace(call, heads_known=known)
             self._add(site, call)
             if self._projections is not None and caught is not None and not call.problem:
                 self._projections.expect(call.index, site.owner, caught.returned.detach())
 
     def catch_product(self, product: Product, num_heads: int | None) -> None:
-        site = None if product.again else self._site("softmax", None)
+        site = self._site("softmax", None)
         if site is None:
             return
+        if in_functorch():
+            self._spoil(self.running[-1], TRANSFORMED)
+            return
+        if product.again:
+            self._refuse_effects(product)
+            return
         assert product.result is not None
+        assert product.original is not None
         if self._options.effects and torch.is_grad_enabled():
             with without_torch_function():
                 let_flow(product.result)
@@ -158,17 +179,32 @@ class Watcher(ModelListener):
                 read = read_axes(product, self.running, num_heads)
                 if frame.problem:
                     return
-                call = self._own(site, read.weights, read.value, read.output, product.dropped)
+                call = self._call_from_weights(site, read, product)
                 if self._options.effects:
+                    problem = _CHANGED if product.changed else ""
                     call = self._with_gradient(
-                        call, read.value, read.output, product.result, dropped=product.dropped
+                        call,
+                        read.value,
+                        read.output,
+                        product.original,
+                        view=read.view,
+                        dropped=product.dropped,
+                        problem_of_scores=problem,
                     )
                 frame.calls.append(call.index)
+                self._softmaxes[call.index] = product.softmaxes
                 self._add(site, replace(call, heads_known=read.heads_known))
             except InParts as error:
                 self._spoil(frame, str(error))
             except Exception as error:  # noqa: BLE001
                 self._spoil(frame, first_line(error))
+
+    def _refuse_effects(self, product: Product) -> None:
+        """Refuse the effects of calls whose weights are multiplied with other values too."""
+        for index in self.running[-1].calls:
+            gradient = self._calls[index].gradient
+            if gradient is not None and self._softmaxes[index] & product.softmaxes:
+                gradient.problem = gradient.problem or _MULTIPLIED_AGAIN
 
     def catch_lost(self, frame: Frame, reason: str) -> None:
         # In the backward pass, what is computed again ends where nothing more of it is needed.
@@ -202,7 +238,11 @@ class Watcher(ModelListener):
             except ValueError as error:
                 call = call.failed(str(error))
         if self._options.reductions is not None and not call.problem:
-            call = call.summarized(self._options.reductions)
+            try:
+                call = call.summarized(self._options.reductions)
+            except ValueError as error:
+                # Such as a count of allowed pairs where the mask is unknown.
+                call = call.failed(first_line(error))
         self._calls.append(call)
 
     def _site(self, kernel: str, module: nn.Module | None) -> _CallSite | None:
@@ -217,7 +257,7 @@ class Watcher(ModelListener):
         source = self._scores(site, caught)
         check = self._check(source, caught) if self._options.check else NOT_COMPARED
         if caught.weights is not None and check.passed is False and not check.is_nan:
-            return self._own(site, caught.weights, caught.value, caught.output)
+            return self._call_from_weights(site, caught)
         if site.cross is None:
             site = site._replace(cross=_is_cross(source))
         return self._call(
@@ -254,7 +294,8 @@ class Watcher(ModelListener):
 
     def _scores(self, site: _CallSite, caught: RawCall) -> Scores:
         """Interpret a call."""
-        call = understood(caught, self._masks, cross=site.cross is True)
+        understanding = understood(caught, self._masks, cross=site.cross is True)
+        call = understanding.inputs
         first = call.first_position
         lse = caught.kernel_lse if caught.lse is None else caught.lse
         if caught.sinks is not None:
@@ -269,6 +310,7 @@ class Watcher(ModelListener):
             call.query_positions if first is None else first,
             known_lse=None if lse is None else lse.detach().clone(),
             value=caught.value.detach() if self._options.values or self._options.effects else None,
+            mask_known=understanding.mask_known,
         )
 
     def _kept(self, module: str, source: Scores) -> Scores:
@@ -300,6 +342,7 @@ class Watcher(ModelListener):
             None if lse is None else self._keep_tensor(lse),
             value=None if value is None else self._keep_tensor(value, copy=copy),
             overwritten=OVERWRITTEN,
+            mask_known=source.mask_known,
         )
         self._latest[module] = kept
         return kept
@@ -322,32 +365,78 @@ class Watcher(ModelListener):
             self._biases[bias] = latest
         return latest[1]
 
-    def _own(
-        self,
-        site: _CallSite,
-        weights: Float[Tensor, "batch heads queries keys"],
-        value: Tensor,
-        output: Tensor,
-        dropped: bool = False,
+    def _call_from_weights(
+        self, site: _CallSite, read: Reading | RawCall, product: Product | None = None
     ) -> AttentionCall:
-        """Return a call with explicit weights."""
-        weights = weights.detach()
+        """Return a call with explicit weights.
+
+        Args:
+            site: the module of the call.
+            read: weights, values and output: of a product, or as a kernel returned them.
+            product: the product.
+        """
+        assert read.weights is not None
+        weights, index = read.weights.detach(), len(self._calls)
         check = NOT_COMPARED
         if self._options.check:
-            check = check_weights(weights, value, output, len(self._calls), dropout=dropped)
+            dropped = product is not None and product.dropped
+            check = check_weights(weights, read.value, read.output, index, dropout=dropped)
+        _, heads, queries, keys = weights.shape
+        placed: Placed | None = None
+        if isinstance(read, Reading) and product is not None and product.mask is not None:
+            masked, zeroed = read.masked, product.mask.zeroed
+            placed = self._placed(weights, masked, zeroed=zeroed, cross=site.cross is True)
+        first = keys - queries if placed is None else placed.first_query
         if self._options.reductions is None:
             weights = self._keep_tensor(weights)
-        _, heads, queries, keys = weights.shape
-        positions = torch.arange(keys - queries, keys, device="cpu")
-        source = Weights(weights, Everyone(), positions, OVERWRITTEN)
+        source = Weights(
+            weights,
+            Everyone() if placed is None else placed.pattern,
+            torch.arange(first, first + queries, device="cpu"),
+            OVERWRITTEN,
+            mask_known=placed is not None,
+        )
         return self._call(
             site,
             source.shape,
             key_heads=heads,
             dtype=weights.dtype,
             check=check,
+            pattern=None if placed is None else placed.pattern,
             view=View.whole(source),
         )
+
+    def _placed(
+        self,
+        weights: Float[Tensor, "batch heads queries keys"],
+        masked: Bool[Tensor, "batch heads queries keys"] | None,
+        *,
+        zeroed: bool,
+        cross: bool,
+    ) -> Placed | None:
+        """Return masked pairs as a pattern; None if that isn't known.
+
+        Args:
+            weights: the weights.
+            masked: the pairs that were masked before the softmax.
+            zeroed: whether others may have been masked after it.
+            cross: whether it is cross-attention.
+        """
+        sizes = Sizes(*weights.shape)
+        if zeroed and bool(((weights == 0.0) & _not(masked)).any()):
+            return None
+        # nn.MultiheadAttention may add keys behind those that it was given.
+        by_row = self.cross is False
+        if masked is None:
+            return Placed(Everyone(), 0 if by_row else sizes.behind)
+        # Rows in which all pairs are masked have any weights.
+        wrong = masked & (weights != 0.0) & ~masked.all(dim=-1, keepdim=True)
+        if bool(wrong.any()):
+            return None
+        meaning = self._masks.read(~masked, sizes, cross=cross)
+        if by_row:
+            meaning = counted_from(meaning, 0)
+        return None if meaning.bias is not None else Placed(meaning.pattern, meaning.first_query)
 
     def _let_flow(self, call: RawCall) -> None:
         """Make the output of a call require gradients, if effects are wanted."""
@@ -362,7 +451,9 @@ class Watcher(ModelListener):
         output: Float[Tensor, "batch heads queries value_dim"],
         original: Tensor,
         *,
+        view: Float[Tensor, "batch heads queries value_dim"] | None,
         dropped: bool,
+        problem_of_scores: str,
     ) -> AttentionCall:
         """Return a call that collects the gradients of its output.
 
@@ -370,13 +461,16 @@ class Watcher(ModelListener):
             call: the call.
             value: its values.
             output: its output.
-            original: the kernel's result, of which the output is a view.
+            original: the kernel's result.
+            view: the kernel's result, laid out as the output; None if it is a multiple.
             dropped: whether there was dropout.
+            problem_of_scores: why gradients of scores don't follow from it, if so.
         """
         source = call.source
         kept = source.value if isinstance(source, Scores) else None
         value = self._keep_tensor(value) if kept is None else kept
         gradient = OutputGradient(value, self._keep_tensor(output), overwritten=OVERWRITTEN)
+        gradient.problem_of_scores = problem_of_scores
         if dropped:
             gradient.problem = "dropout changed its output, call model.eval() first"
         elif not original.requires_grad:
@@ -384,8 +478,10 @@ class Watcher(ModelListener):
                 "it needed no gradient when it ran (under no_grad, in reentrant checkpoints, or "
                 "ablated with all parameters frozen)"
             )
+        elif view is None:
+            gradient.problem = "the function that computed its output has scaled it (alpha)"
         else:
-            follow(gradient, output, original, self._options.offload)
+            follow(gradient, view, original, self._options.offload)
         return replace(call, gradient=gradient)
 
     def _call(
@@ -404,6 +500,16 @@ class Watcher(ModelListener):
             keys=keys,
             **more,
         )
+
+
+_CHANGED = "its weights are not the result of one softmax, unchanged"
+_MULTIPLIED_AGAIN = "its weights are multiplied with values more than once"
+_NOT_REPRODUCED = "the weights that its kernel returned are not a softmax of its queries and keys"
+
+
+def _not(masked: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."]:
+    """Return the pairs that are not masked."""
+    return torch.ones((), dtype=torch.bool) if masked is None else ~masked
 
 
 def _is_cross(source: Scores) -> bool:

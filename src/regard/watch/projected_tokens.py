@@ -1,0 +1,94 @@
+"""To which sequence of the batch values belong, told by their numbers.
+
+    value [8, n, d], of 2 sequences × 4 heads:   (batch head) or (head batch)?
+
+The sizes don't tell. But values are made by a linear layer from the tokens of the module's input,
+usually without a change, so the numbers of value[i, −1] are among what some layer returned for the
+last token of one sequence, and of no other.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.internals import in_functorch
+
+_LATEST = 16
+"""Number of layers of which tokens are kept: those for queries, keys and values, with adapters."""
+
+_FEATURES = 4
+"""Number of features of a row that are compared."""
+
+_MOST = 1 << 15
+"""Number of features of a token beyond which it isn't one, but all tokens of a head."""
+
+
+class ProjectedTokens:
+    """The first and the last token of each sequence in what the layers of a module returned."""
+
+    def __init__(self) -> None:
+        self._ends: deque[tuple[Tensor, Tensor]] = deque(maxlen=_LATEST)
+
+    def add(self, result: object, given: Sequence[Tensor]) -> None:
+        """Add what a layer returned.
+
+        Args:
+            result: [batch, ..., features], with tokens on any axis between, or [tokens, batch,
+                features]; or [batch · tokens, features], if the module was given such a batch.
+            given: the tensors that the module was given.
+        """
+        if type(result) is not Tensor or not result.is_floating_point() or not result.numel():
+            return
+        if in_functorch():
+            return
+        result = result.detach()
+        if result.dim() == 2:
+            sizes = {x.shape[:2] for x in given if x.dim() > 2}
+            for size in sizes:
+                if size.numel() == len(result):
+                    self._add_ends(result.view(*size, -1))
+        else:
+            self._add_ends(result)
+
+    def _add_ends(self, result: Tensor) -> None:
+        for axis in range(1, result.dim() - 1):
+            self._ends.append(_ends(result, axis))
+        if result.dim() == 3:
+            self._ends.append(_ends(result, 0))
+
+    def sequences(
+        self, values: Float[Tensor, "rows tokens dim"], ends: Sequence[int] = (-1, 0)
+    ) -> list[int] | None:
+        """Return the number of the sequence of each row; None if the numbers don't tell.
+
+        Args:
+            values: values of several sequences and heads, in any order.
+            ends: which tokens are looked up: the last, the first.
+        """
+        if not values.numel() or in_functorch():
+            return None
+        for token in ends:
+            sample = values.detach()[:, token, :_FEATURES]
+            if bool((sample == 0.0).all(dim=1).any()):
+                # As of padding, which any sequence may have.
+                continue
+            for first_and_last in reversed(self._ends):
+                tokens = first_and_last[token].to(sample.device, sample.dtype)
+                if tokens.shape[1] > _MOST:
+                    continue
+                # [rows, batch, sampled features]: whether the sequence's token has the number.
+                same = (tokens[None, :, :, None] == sample[:, None, None]).any(dim=2)
+                has_row = same.all(dim=2)
+                if bool((has_row.sum(dim=1) == 1).all()):
+                    return has_row.byte().argmax(dim=1).tolist()
+        return None
+
+
+def _ends(result: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """Return the first and the last token along an axis, [batch, features], as copies."""
+    first, last = (result.select(axis, place) for place in (0, -1))
+    with torch.inference_mode(False):
+        return first.flatten(1).clone(), last.flatten(1).clone()
