@@ -185,8 +185,20 @@ class _Examination:
             self._watch(f"eager, {side}", self.eager, inputs, [witness])
         if self.ours is not None:
             self._run_ours(side, inputs)
-        if side == "none":
-            self.result.wrong += effects.faults(self.model, lambda: run(self.model, inputs))
+        self._effects(side, inputs)
+
+    def _effects(self, side: str, inputs: Inputs) -> None:
+        """Compare norms, effects and ablations, with its own attention and with eager."""
+        masks = self.maker.masks(inputs)
+        by_eager = self.eager or self.model
+        eager = effects.softmaxes(by_eager, lambda: run(by_eager, inputs), masks)
+        models = {"own": self.model}
+        if by_eager is not self.model and not _is_eager(self.model):
+            models["eager"] = by_eager
+        for attention, model in models.items():
+            found = effects.faults(model, lambda model=model: run(model, inputs), masks, eager)
+            self.result.wrong += [f"{attention}, {side}: {fault}" for fault in found.wrong]
+            self.result.effects += found.compared
 
     def _witness(self, side: str, model: nn.Module, inputs: Inputs) -> oracle.Witness:
         witness = oracle.Witness()

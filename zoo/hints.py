@@ -127,6 +127,7 @@ HINTS: dict[str, Hint] = {
     "granite_speech_plus": Hint({"*.context_size": 16}),
     "granite_speech_plus_encoder": Hint({"context_size": 16}),
     "mimi": Hint({"upsample_groups": 32}),
+    "vits": Hint({"upsample_initial_channel": 32, "flow_size": 16, "upsample_rates": [2, 2, 2, 2]}),
     "sam3_lite_text_text_model": Hint({"num_hidden_layers": 4}),
     # Time series, and what is done in games.
     "autoformer": _FORECAST,

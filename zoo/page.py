@@ -24,6 +24,10 @@ the attention that it has by itself and with eager attention. Each run is watche
   with another kernel.
 - `seen.verify()` must raise if a call is not understood, and only then.
 - With `attn_implementation="regard"`, outputs must be the same, or an error says why not.
+- Effects must be the gradients of the scores that the model with eager attention passes to its
+  softmax ({effects} calls of {with_effects} types could be compared), and those of heads agree with
+  the gradients of factors on them. Norms are compared with their definition, one ablated head with
+  zeros for its projection. All may be refused.
 
 With torch {torch} and transformers {transformers}, {ran} of {all} types ran:
 
@@ -57,6 +61,8 @@ def section(results: Mapping[str, Result]) -> str:
         torch=version("torch").partition("+")[0],
         transformers=version("transformers"),
         batch={3: "three"}[sizes.BATCH],
+        effects=f"{sum(one.effects for one in ran):,}",
+        with_effects=sum(one.effects > 0 for one in ran),
         ran=len(ran),
         all=len(found),
         counts="\n".join(

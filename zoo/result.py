@@ -32,6 +32,8 @@ class Result:
         kernels: what computed them.
         weights_kept: the number of calls that are known by their weights alone.
         exact, understood, refused, unknown: the number of calls over all runs.
+        effects: the number of calls over all runs whose effects were compared with gradients of
+            scores.
         worst: the largest difference of a weight.
         sharpness: the mean of the largest weight of a row, over all calls with several keys.
         ours: what `attn_implementation="regard"` did.
@@ -52,6 +54,7 @@ class Result:
     understood: int = 0
     refused: int = 0
     unknown: int = 0
+    effects: int = 0
     worst: float = 0.0
     sharpness: float = 0.0
     ours: str = ""

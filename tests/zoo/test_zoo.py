@@ -1,5 +1,6 @@
 """A sample of the zoo: what is seen of a type is what the type itself says, or is refused."""
 
+import copy
 import re
 
 import pytest
@@ -36,10 +37,15 @@ def test_type(name: str) -> None:
         assert found.reasons
 
 
-@pytest.mark.parametrize("wrong", ["", "ablate", "norms", "gradient"])
+@pytest.mark.parametrize("wrong", ["", "ablate", "norms", "gradient", "effects"])
 def test_wrong_effects_are_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     model = BertModel(BertConfig(**SIZES)).eval()
+    eager = copy.deepcopy(model)
+    eager.set_attn_implementation("eager")
+    texts, mask = torch.arange(3, 27).view(2, 12), torch.ones(2, 12, dtype=torch.long)
+    mask[1, 8:] = 0
+    expected = effects.softmaxes(eager, lambda: eager(texts, mask), [mask])
     ablate = regard.ablate
     if wrong == "ablate":
         monkeypatch.setattr(regard, "ablate", lambda model, heads: ablate(model, [(0, 0)]))
@@ -47,8 +53,11 @@ def test_wrong_effects_are_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(AttentionCall, "norms", AttentionCall.matrix)
     elif wrong == "gradient":
         monkeypatch.setattr(OutputGradient, "add", lambda self, new: setattr(self, "total", -new))
-    found = effects.faults(model, lambda: model(torch.arange(3, 15)[None]))
-    assert bool(found) == bool(wrong), found
+    elif wrong == "effects":
+        monkeypatch.setattr(AttentionCall, "effects", AttentionCall.matrix)
+    found = effects.faults(model, lambda: model(texts, mask), [mask], expected)
+    assert bool(found.wrong) == bool(wrong), found
+    assert found.compared == len(expected) == SIZES["num_hidden_layers"]
 
 
 def test_nothing_on_the_page_is_wrong() -> None:
