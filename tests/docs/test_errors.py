@@ -60,6 +60,19 @@ class Wrong(TorchFunctionMode):
         return output + 1 if func is F.scaled_dot_product_attention else output
 
 
+class Reader(nn.Module):
+    """Attention of 4 queries to 7 keys, written by hand."""
+
+    def forward(self, query: Tensor, *, gated: bool = False, squashed: bool = False) -> Tensor:
+        scores = query @ torch.ones(1, 2, 8, 7)
+        weights = (scores.sigmoid() if squashed else scores).softmax(dim=-1)
+        return (weights * 0.5 if gated else weights) @ torch.ones(1, 2, 7, 8)
+
+
+def _reader() -> tuple[nn.Sequential, Tensor]:
+    return nn.Sequential(OrderedDict(reader=Reader())), torch.ones(1, 2, 4, 8)
+
+
 def _model() -> nn.Module:
     return nn.Sequential(OrderedDict(embedding=nn.Identity(), attention=Kernel()))
 
@@ -118,6 +131,26 @@ def no_such_module() -> None:
     layer = nn.TransformerEncoderLayer(16, nhead=4, batch_first=True)
     with regard.watch(nn.TransformerEncoder(layer, 2), where="encoder.layers.*"):
         pass
+
+
+def unknown_positions() -> None:
+    model, query = _reader()
+    with regard.knock_out(model, regard.pairs(queries=[2], keys=[1])):
+        model(query)
+
+
+def unknown_mask() -> None:
+    model, query = _reader()
+    with regard.watch(model) as seen:
+        model[0](query, squashed=True)
+    seen[0].matrix.received()
+
+
+def changed_weights() -> None:
+    model, query = _reader()
+    with regard.watch(model, effects=True) as seen:
+        model[0](query.requires_grad_(), gated=True).sum().backward()
+    _ = seen[0].effects
 
 
 def check_failed() -> None:
@@ -243,6 +276,9 @@ PROVOKED: dict[str, Callable[[], Any]] = {
     "A reduction without its parentheses": parentheses,
     "No attention was seen": nothing_seen,
     "No such module": no_such_module,
+    "Positions must be stated": unknown_positions,
+    "The mask is unknown": unknown_mask,
+    "Weights that are no softmax": changed_weights,
     "The check failed": check_failed,
     "The model modified its tensors": written_over,
     "Queries and keys were not kept": let_go,
