@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import regard
+from regard.matrix.scores import Scores
 from tests.watch.calls import Kernel
 from tests.watch.traces import inputs, same, stack
 from tests.watch.zoo import ZOO, made
@@ -84,7 +85,7 @@ class TestTraining:
         seen.verify()
         for call, other in zip(seen, expected, strict=True):
             same(call.matrix.dense(), other.matrix.dense())
-            if call.pattern is not None:
+            if isinstance(call.source, Scores):
                 assert not call.query.is_inference()
         with torch.inference_mode():
             same(seen[0].matrix.dense(), expected[0].matrix.dense())
