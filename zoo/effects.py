@@ -145,8 +145,8 @@ def faults(
 def _target(output: Any, masks: Sequence[Tensor]) -> Tensor:
     """Return a number that depends on all of an output but padding, differently on each part."""
     total = torch.zeros((), dtype=torch.float64)
-    for number, (_, tensor) in enumerate(tensors_in(output)):
-        if tensor.requires_grad:
+    for number, (path, tensor) in enumerate(tensors_in(output)):
+        if tensor.requires_grad and "past_key_values" not in path:
             chance = torch.Generator().manual_seed(number)
             factors = torch.randn(tensor.shape, generator=chance)
             padded = _padded(tensor, masks)
@@ -249,6 +249,8 @@ def _scores(seen: Sequence[AttentionCall], eager: Sequence[Softmax]) -> tuple[li
     """Compare effects with gradients of scores; return what differs, and the number compared."""
     found: list[str] = []
     compared = 0
+    # Gradients that are zero but for rounding, as where all values are equal, have no size.
+    size = max((float(softmax.gradient.abs().max()) for softmax in eager), default=0.0)
     for call in seen:
         if call.problem or not call.heads_known:
             continue
@@ -259,7 +261,7 @@ def _scores(seen: Sequence[AttentionCall], eager: Sequence[Softmax]) -> tuple[li
         # Rows without keys are zeros here, and equal weights in eager attention.
         rows = (weights.sum(dim=-1) > 0.5)[..., None]
         gaps = [
-            _gap(effects * rows, gradient * rows)
+            _gap(effects * rows, gradient * rows, max(1e-6, 1e-3 * size))
             for softmax in eager
             for theirs, gradient in [_like(softmax, weights)]
             if theirs is not None and float(((weights - theirs) * rows).abs().max()) < WITHIN_RUNS
@@ -315,8 +317,8 @@ def _ablation(
     return []
 
 
-def _gap(found: Tensor, exact: Tensor) -> float:
-    """Return the largest difference, relative to the largest number."""
+def _gap(found: Tensor, exact: Tensor, least: float = 1e-6) -> float:
+    """Return the largest difference, relative to the largest number, which is at least `least`."""
     if not exact.numel():
         return 0.0
-    return float((found - exact).abs().max() / exact.abs().max().clamp(min=1e-6))
+    return float((found - exact).abs().max() / exact.abs().max().clamp(min=least))
