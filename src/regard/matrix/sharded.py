@@ -117,7 +117,7 @@ def sharded_scores(
         ShardedQueries(detached(inputs.query), own, length, group),
         keys.index_select(2, order).to(inputs.key.device),
         inputs.pattern,
-        detached_bias(inputs.bias),
+        detached_bias(inputs.bias, inputs.query.dtype),
         inputs.scale,
         None if sinks is None else detached(sinks, copy=True),
         0,
