@@ -9,8 +9,8 @@ from torch import Tensor
 
 from regard.patterns.cover import Span, codes
 from regard.patterns.pattern import Lattice, Pattern
-from regard.patterns.whole import whole_number
 from regard.patterns.to_list import to_list
+from regard.patterns.whole import whole_number
 
 
 @dataclass(frozen=True)
