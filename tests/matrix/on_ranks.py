@@ -8,6 +8,7 @@ from torch import Tensor, distributed
 
 import regard
 from regard.matrix import AttentionMatrix, Result
+from regard.matrix.scores import Scores
 from tests.attention.cases import Case
 from tests.matrix.reductions import every_reduction
 
@@ -74,3 +75,40 @@ def with_other_sinks() -> None:
     x = torch.randn(1, 2, 4, 3)
     group = distributed.group.WORLD
     AttentionMatrix(x, x, sinks=torch.full((2,), float(distributed.get_rank())), group=group)
+
+
+def kept_after_modification(inference: bool) -> list[Tensor]:
+    """Return rows of this rank, some computed before what they are made of was modified in place.
+
+    With `inference`, the tensors are inference tensors, whose versions nobody counts.
+    """
+    everyone = distributed.group.WORLD
+    first = 4 * distributed.get_rank()
+    with torch.inference_mode(inference):
+        generator = torch.Generator().manual_seed(distributed.get_rank())
+        x = torch.randn(1, 2, 4, 3, generator=generator)
+        values, sinks = torch.zeros(1, 1, 8, 8), torch.zeros(2)
+        lse = torch.full((1, 2, 4), torch.nan)
+        bias = regard.positions.from_tensor(values)
+        options: dict[str, Any] = {"bias": bias, "sinks": sinks, "group": everyone}
+        matrices = [AttentionMatrix(x, x, lse=known, **options) for known in (None, lse)]
+    expected = AttentionMatrix(x, x, lse=lse, **options).rows([first])
+    with torch.inference_mode(inference):
+        sinks.fill_(5.0)
+        lse.fill_(5.0)
+        if inference:
+            x.fill_(1.0)
+            values[..., ::2] = -3.0
+    return [expected, *(matrix.rows([first]) for matrix in matrices)]
+
+
+def with_gradients() -> list[bool]:
+    """Return whether what a matrix computes from learned tensors has gradients."""
+    shapes = ((1, 2, 4, 3), (2,), (1, 2, 4))
+    x, sinks, lse = (torch.zeros(shape, requires_grad=True) for shape in shapes)
+    first = 4 * distributed.get_rank()
+    matrix = AttentionMatrix(x, x, sinks=sinks, lse=lse, group=distributed.group.WORLD)
+    source = matrix.view.source
+    assert isinstance(source, Scores)
+    kept = (matrix.rows([first]), source.sinks, source.known_lse)
+    return [isinstance(one, Tensor) and one.requires_grad for one in kept]

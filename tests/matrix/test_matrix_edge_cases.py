@@ -9,8 +9,9 @@ from torch import Tensor
 
 import regard
 from regard import AttentionMatrix, causal, padding, strided, window
+from regard.matrix import Hits
 from regard.patterns import Pattern, everyone
-from regard.positions import alibi
+from regard.positions import alibi, from_tensor
 from tests.attention.cases import case_of
 from tests.attention.rounding import allowances
 from tests.matrix.cases import (
@@ -147,6 +148,30 @@ def test_a_mask_of_lowest_numbers(known: bool) -> None:
     exact[:, :, 5] = 0.0
     assert_within(found, exact, allowed + more * exact)
     assert not bool(found[..., ~may].any())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("of_scores", [torch.float32, torch.float64])
+def test_the_lowest_number_of_a_bias_masks_weights_and_counts(
+    dtype: torch.dtype, of_scores: torch.dtype
+) -> None:
+    case = case_of(queries=37, dtype=of_scores)
+    masked = ~causal().allows(range(37), range(37))
+    masked[5] = True
+    added = torch.randn(3, 37, 37, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    biases = (
+        from_tensor(added.masked_fill(masked, low)[None])
+        for low in (-torch.inf, torch.finfo(dtype).min)
+    )
+    infinite, lowest = (AttentionMatrix(case.query, case.key, bias=bias) for bias in biases)
+    assert torch.equal(lowest.dense(), infinite.dense())
+    assert not bool(lowest[:, :, 5].any())
+    assert torch.equal(lowest.received().queries, infinite.received().queries)
+    assert lowest.received().queries[0, 0].tolist() == (~masked).sum(dim=0).tolist()
+    (hits,) = lowest.summarize(Hits(regard.pairs(queries=[2, 3], keys=[0, 9])))
+    assert hits.rows.unique().tolist() == [2]
+    (hits,) = lowest.summarize(Hits(regard.pairs(queries=[2, 5], keys=[4, 9])))
+    assert hits.rows.unique().tolist() == [0]
 
 
 def test_keys_of_no_size_are_looked_at_alike() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.matrix import (
     AttentionMatrix,
     Distance,
+    Edges,
     EffectiveKeys,
     Entropy,
     Hits,
@@ -165,3 +166,47 @@ def test_states_of_different_numbers_of_heads_are_refused(reduction: Any) -> Non
     one, two = (accumulate(view, [reduction])[0] for view in views)
     with pytest.raises(ValueError, match=r"must have the same sizes, got .*3.*5"):
         reduction.merge(one, two)
+
+
+ROWS = [Entropy(), EffectiveKeys(), Pool(100), Pool(100, "max"), TopKeys(2), Edges(0.01)]
+"""Reductions in which each row has a place."""
+
+
+@pytest.mark.parametrize("reduction", [*ROWS, Received(), Offsets(2), Distance(), Hits(TARGETS)])
+def test_states_of_other_heads_are_refused(reduction: Any) -> None:
+    matrix = matrix_of(case_of(queries=7, heads=4))
+    for one, two in ((matrix[:, :2], matrix[:, 2:]), (matrix[0, 1], matrix[0, 2])):
+        states = [accumulate(part.view, [reduction])[0] for part in (one, two)]
+        with pytest.raises(ValueError, match=r"must be of the same heads, got . in one and . in"):
+            reduction.merge(*states)
+
+
+@pytest.mark.parametrize("reduction", [*ROWS, Received()])
+def test_states_of_other_keys_are_refused(reduction: Any) -> None:
+    matrix = matrix_of(case_of(queries=8))
+    for one, two in ((slice(4), slice(4, 8)), (slice(None, None, 2), slice(4))):
+        states = [accumulate(matrix[..., keys].view, [reduction])[0] for keys in (one, two)]
+        with pytest.raises(ValueError, match=r"must be of the same keys, got . in one and . in"):
+            reduction.merge(*states)
+
+
+@pytest.mark.parametrize("reduction", ROWS)
+def test_states_of_other_rows_or_sequences_are_refused(reduction: Any) -> None:
+    matrix = matrix_of(case_of(queries=8))
+    for one, two, axis in (
+        (matrix[:, :, :4], matrix[:, :, 4:], "queries"),
+        (matrix[0], matrix[1], "batch"),
+    ):
+        states = [accumulate(part.view, [reduction])[0] for part in (one, two)]
+        with pytest.raises(ValueError, match=f"must be of the same {axis}, got . in one and . in"):
+            reduction.merge(*states)
+
+
+def test_sequences_of_one_batch_are_documents() -> None:
+    matrix = matrix_of(case_of(queries=7))
+    one, two = (accumulate(matrix[number].view, [Received()])[0] for number in range(2))
+    both = Received().finish(Received().merge(one, two))
+    torch.testing.assert_close(both.mean, matrix.received().mean.mean(dim=0))
+    one, two = (accumulate(matrix[n : n + 1].view, [Received()])[0] for n in range(2))
+    with pytest.raises(ValueError, match="must be of the same batch, got 0 in one and 1 in"):
+        Received().merge(one, two)

@@ -133,3 +133,19 @@ def test_rows_of_another_rank_are_refused() -> None:
         for error in two(on_ranks.with_other_sinks):
             with pytest.raises(ValueError, match="all ranks must have the same sinks, got"):
                 raise error
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_matrix_is_independent_of_tensors_that_are_modified_later(inference: bool) -> None:
+    with ranks(2) as two:
+        for found in two(on_ranks.kept_after_modification, inference):
+            if isinstance(found, Exception):
+                raise found
+            expected, *later = found
+            for rows in later:
+                assert torch.equal(rows, expected)
+
+
+def test_a_matrix_of_learned_tensors_has_no_gradients() -> None:
+    with ranks(2) as two:
+        assert two(on_ranks.with_gradients) == [[False] * 3] * 2

@@ -1,5 +1,6 @@
 """What patterns refuse, in the words that users see, who run without shape checks."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -39,6 +40,34 @@ def ones(*shape: int) -> torch.Tensor:
 def test_numbers_too_small(build, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
+
+
+@pytest.mark.parametrize("value", [[0, 5], 2.5, True, "3", None, torch.tensor([3, 4])])
+@pytest.mark.parametrize(
+    ("build", "name"),
+    [
+        (lambda value: window(before=value), "window: before"),
+        (lambda value: window(before=0, after=value), "window: after"),
+        (strided, "strided: stride"),
+        (columns, "columns: every"),
+        (prefix, "prefix: length"),
+    ],
+)
+def test_numbers_that_are_not_whole(build, name: str, value: object) -> None:
+    with pytest.raises(TypeError, match=f"^{name} must be an int, got ") as error:
+        build(value)
+    assert repr(value) in str(error.value)
+
+
+def test_columns_names_the_pattern_of_listed_keys() -> None:
+    rule = r"got \[0, 5\]; for listed keys write pairs\(keys=\[…\]\)$"
+    with pytest.raises(TypeError, match=rule):
+        columns([0, 5])
+    assert "■ · ■ ·" in pairs(keys=[0, 2]).draw(4)
+
+
+def test_whole_numbers_of_other_types() -> None:
+    assert columns(torch.tensor(3)) == columns(np.int64(3)) == columns(3)
 
 
 @pytest.mark.parametrize("positions", [[], [-1], [3, -1], [0.5], [[0, 1]], 3])

@@ -2,12 +2,15 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.matrix.source import lowest
 from regard.positions import Bias
+from regard.positions.from_tensor import FromTensor
 from regard.positions.joined import Joined, joined
 
 _ROUNDING = 1e-3
@@ -82,10 +85,24 @@ def detached(tensor: Tensor, *, copy: bool = False) -> Tensor:
         return tensor.clone()
 
 
-def detached_bias(bias: Bias | None) -> Bias | None:
-    """Copy the parts of a bias that have inference tensors (no version counter)."""
+def detached_bias(bias: Bias | None, dtype: torch.dtype) -> Bias | None:
+    """Copy the parts of a bias that have inference tensors (no version counter), or other masks.
+
+    Args:
+        bias: the bias.
+        dtype: the dtype of the queries. In wider scores, the lowest number of float16 would be a
+            score like others: it becomes −inf.
+    """
     if isinstance(bias, Joined):
-        return joined(detached_bias(bias.first), detached_bias(bias.second))
+        return joined(detached_bias(bias.first, dtype), detached_bias(bias.second, dtype))
+    if isinstance(bias, FromTensor):
+        values = bias.values.detach()
+        smallest = torch.finfo(values.dtype).min
+        if smallest > lowest(torch.promote_types(dtype, torch.float32)) and bool(
+            (masked := values == smallest).any()
+        ):
+            with torch.inference_mode(False):
+                return replace(bias, values=values.masked_fill(masked, -torch.inf))
     if bias is None or not any(tensor.is_inference() for tensor in bias.tensors):
         return bias
     with torch.inference_mode(False):

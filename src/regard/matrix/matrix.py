@@ -99,7 +99,7 @@ class AttentionMatrix(LazyMatrix):
             detached(call.query),
             detached(call.key),
             call.pattern,
-            detached_bias(call.bias),
+            detached_bias(call.bias, call.query.dtype),
             call.scale,
             None if sinks is None else detached(sinks, copy=True),
             call.query_positions if first is None else first,

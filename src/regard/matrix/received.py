@@ -48,7 +48,7 @@ class Received:
     def start(self, view: View) -> Sums:
         num_keys = view.sizes[3]
         sums, counts = zeros(view, num_keys), zeros(view, num_keys, dtype=torch.long)
-        return Sums(view.outline, {"weights": sums, "queries": counts})
+        return Sums(view.outline, {"weights": sums, "queries": counts}, of_keys=True)
 
     def update(self, state: Sums, tile: Tile) -> Sums:
         tile.add_to_columns(state["weights"], tile.column_sums)

@@ -1,5 +1,6 @@
 """The protocol of reductions: statistics of rows, in any order and any number of parts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
@@ -11,7 +12,7 @@ from regard.matrix.derived import Derived
 from regard.matrix.result import Result
 from regard.matrix.source import Fact
 from regard.matrix.tiles import Tile
-from regard.matrix.view import Outline, View
+from regard.matrix.view import AXES, Outline, View
 
 State = TypeVar("State")
 Found = TypeVar("Found", bound=Result, covariant=True)
@@ -63,10 +64,12 @@ class Sums:
         outline: the outline of the view.
         tensors: the sums, [batch, heads, ...] each. "seen", if present, counts how often each row
             was added, [batch, heads, queries], which must be at most once.
+        of_keys: whether the sums are those of the keys of the view, one by one.
     """
 
     outline: Outline
     tensors: dict[str, Tensor]
+    of_keys: bool = False
 
     def __getitem__(self, name: str) -> Tensor:
         """Return one of the tensors."""
@@ -77,15 +80,19 @@ def merged(first: Sums, second: Sums) -> Sums:
     """Add two states.
 
     Raises:
-        ValueError: they are of different sizes, or have seen the same row where each has its place.
+        ValueError: they are of different sizes or heads, or of different keys where each key has a
+            place, or have seen the same row where each row has one.
     """
     shapes = [{name: list(x.shape) for name, x in one.tensors.items()} for one in (first, second)]
     if shapes[0] != shapes[1]:
         raise ValueError(f"states that are merged must have the same sizes, got {shapes}")
+    # Sequences that were indexed by a number may be documents, over which the sums are.
+    axes = [axis for axis in first.outline.axes if axis == "batch"] + ["heads"]
+    _check_places(first.outline, second.outline, [*axes, "keys"] if first.of_keys else axes)
     tensors = {name: x + second[name].to(x.device) for name, x in first.tensors.items()}
     if "seen" in tensors:
         merged_rows(first.outline, first["seen"], second.outline, second["seen"])
-    return Sums(first.outline, tensors)
+    return Sums(first.outline, tensors, first.of_keys)
 
 
 def merged_rows(
@@ -94,13 +101,15 @@ def merged_rows(
     """Return which rows were seen in either of two states.
 
     Raises:
-        ValueError: a row was seen in both, or they are of matrices of different sizes.
+        ValueError: a row was seen in both, or they are of matrices of different sizes, or of
+            different parts of a matrix.
     """
     if first.sizes != second.sizes:
         raise ValueError(
             "states that are merged must have the same sizes, "
             f"got {list(first.sizes)} and {list(second.sizes)}"
         )
+    _check_places(first, second, AXES)
     seen = first_seen + second_seen.to(first_seen.device)
     if bool((seen > 1).any()):
         raise ValueError(
@@ -108,6 +117,17 @@ def merged_rows(
             "this reduction has a place for each row"
         )
     return seen
+
+
+def _check_places(first: Outline, second: Outline, axes: Sequence[str]) -> None:
+    """Raise ValueError unless some axes of two views have the same indices."""
+    for axis in axes:
+        for one, other in zip(first.places[axis], second.places[axis], strict=True):
+            if one != other:
+                raise ValueError(
+                    f"states that are merged must be of the same {axis}, got {one} in one and "
+                    f"{other} in the same place of the other"
+                )
 
 
 def check_weights(view: View, name: str) -> None:

@@ -422,8 +422,8 @@ class Scores:
             return found
         shape = (len(rows.batch), len(rows.heads), *found.shape[2:])
         zeros = torch.zeros(shape, dtype=self.dtype, device=self.device)
-        # What is forbidden by −inf has it whatever the score.
-        return found & ~(self._biased(zeros, rows, keys) == -torch.inf)
+        # A bias that masks leaves a number as low as that of a masked pair, whatever the score.
+        return found & ~(self._biased(zeros, rows, keys) <= lowest(self.dtype))
 
 
 @dataclass(eq=False)

@@ -13,6 +13,7 @@ from torch import Tensor, distributed
 from regard.attention.ring.run import RingInputs
 from regard.attention.ring.shards import runs_of
 from regard.attention.ring.transfers import from_all_ranks
+from regard.matrix.arguments import detached, detached_bias
 from regard.matrix.index import Index, as_tensor, read
 from regard.matrix.reduction import AnyReduction
 from regard.matrix.scores import Scores
@@ -90,6 +91,11 @@ def sharded_scores(
 ) -> Scores:
     """Return the source of a matrix of all ranks, which they must all call.
 
+    Args:
+        call: the checked arguments of this rank.
+        sinks: the sink score of each head. It is copied.
+        lse: the log-sum-exp of the queries of this rank, [batch, heads, local]. It is copied.
+
     Raises:
         ValueError: the ranks have different sinks.
     """
@@ -103,15 +109,17 @@ def sharded_scores(
     order = torch.cat([call.shards.positions(rank) for rank in range(call.ring.size)]).argsort()
     known = None
     if lse is not None:
-        known = lse.new_full((*lse.shape[:2], length), torch.nan)
-        known[:, :, own.to(lse.device)] = lse
+        # Written to on demand, outside of inference mode too.
+        with torch.inference_mode(False):
+            known = lse.new_full((*lse.shape[:2], length), torch.nan)
+            known[:, :, own.to(lse.device)] = detached(lse)
     return Scores(
-        ShardedQueries(inputs.query.detach(), own, length, group),
+        ShardedQueries(detached(inputs.query), own, length, group),
         keys.index_select(2, order).to(inputs.key.device),
         inputs.pattern,
-        inputs.bias,
+        detached_bias(inputs.bias, inputs.query.dtype),
         inputs.scale,
-        sinks,
+        None if sinks is None else detached(sinks, copy=True),
         0,
         known,
     )

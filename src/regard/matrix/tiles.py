@@ -130,7 +130,7 @@ class Tile:
         return self.rows.test(pattern, self.keys)
 
     def allowed(self, columns: slice) -> Bool[Tensor, "batch heads_or_1 rows some_columns"]:
-        """Say which pairs may look: what the pattern allows, and no bias of −inf forbids."""
+        """Say which pairs may look: what neither the pattern nor the bias masks."""
         self._require_mask()
         return self.view.source.allowed(self.rows, self.keys[columns])
 

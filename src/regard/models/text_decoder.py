@@ -115,7 +115,8 @@ class TextDecoder(nn.Module):
             model: a `GPT2LMHeadModel` or `LlamaForCausalLM`.
 
         Raises:
-            ValueError: the model has another type, or a setting that this class doesn't support.
+            ValueError: the model has another type, a setting that this class doesn't support, or
+                computes something else than its config says.
         """
         return loaded(cls, model, {"gpt2": gpt2, "llama": llama})
 

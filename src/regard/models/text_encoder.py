@@ -93,7 +93,8 @@ class TextEncoder(nn.Module):
             model: a `BertModel`, with or without a head. Head and pooler are ignored.
 
         Raises:
-            ValueError: the model has another type, or a setting that this class doesn't support.
+            ValueError: the model has another type, a setting that this class doesn't support, or
+                computes something else than its config says.
         """
         return loaded(cls, model, {"bert": bert})
 

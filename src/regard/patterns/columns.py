@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard.patterns.cover import Span, codes
 from regard.patterns.pattern import Lattice, Pattern
+from regard.patterns.whole import whole_number
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ def columns(every: int) -> Pattern:
     ■ · · ■ ·
 
     Args:
-        every: the distance between the columns, at least 1.
+        every: the distance between the columns, at least 1. Listed keys are `pairs(keys=[0, 5])`.
     """
-    return Columns(every)
+    hint = "; for listed keys write pairs(keys=[…])"
+    return Columns(whole_number("columns: every", every, hint))

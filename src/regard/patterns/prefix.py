@@ -7,6 +7,7 @@ from torch import Tensor
 
 from regard.patterns.cover import Span, codes
 from regard.patterns.pattern import Pattern
+from regard.patterns.whole import whole_number
 
 
 @dataclass(frozen=True)
@@ -49,4 +50,4 @@ def prefix(length: int) -> Pattern:
     Args:
         length: length of the prefix, at least 0.
     """
-    return Prefix(length)
+    return Prefix(whole_number("prefix: length", length))

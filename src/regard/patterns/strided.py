@@ -10,6 +10,7 @@ from torch import Tensor
 from regard.patterns.cover import Span, codes
 from regard.patterns.pattern import Lattice, Pattern
 from regard.patterns.to_list import to_list
+from regard.patterns.whole import whole_number
 
 
 @dataclass(frozen=True)
@@ -77,4 +78,4 @@ def strided(stride: int) -> Pattern:
     Args:
         stride: the distance, at least 1.
     """
-    return Strided(stride)
+    return Strided(whole_number("strided: stride", stride))

@@ -1,5 +1,6 @@
-"""Conversion of arguments to integer tensors."""
+"""Conversion of arguments to integers."""
 
+from operator import index
 from typing import Any
 
 import torch
@@ -23,3 +24,14 @@ def whole_numbers(values: object) -> Int[Tensor, "..."] | None:
         return torch.zeros(0, dtype=torch.long, device="cpu")
     tensor = as_tensor(values)
     return tensor.detach().to(torch.long, copy=True) if is_whole(tensor) else None
+
+
+def whole_number(name: str, value: Any, hint: str = "") -> int:
+    """Return an int, or raise TypeError with a hint if the value is something else."""
+    try:
+        number = None if isinstance(value, bool) else index(value)
+    except TypeError:
+        number = None
+    if number is None:
+        raise TypeError(f"{name} must be an int, got {value!r}{hint}")
+    return number

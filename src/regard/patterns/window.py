@@ -7,6 +7,7 @@ from torch import Tensor
 
 from regard.patterns.cover import Span, codes
 from regard.patterns.pattern import Pattern
+from regard.patterns.whole import whole_number
 
 
 @dataclass(frozen=True)
@@ -53,4 +54,4 @@ def window(before: int, after: int = 0) -> Pattern:
         before: number of earlier positions, at least 0.
         after: number of later positions, at least 0.
     """
-    return Window(before, after)
+    return Window(whole_number("window: before", before), whole_number("window: after", after))

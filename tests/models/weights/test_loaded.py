@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from transformers import T5Config, T5EncoderModel
 
 from regard.models import ImageEncoder, TextDecoder, TextEncoder
+from regard.models.weights.compared import check_alike
+from tests.models.cases import lively
 from tests.models.weights.test_bert import bert_model
 from tests.models.weights.test_gpt2 import gpt2_model
 from tests.models.weights.test_llama import llama_model
@@ -72,9 +74,12 @@ def test_it_trains_if_theirs_does(name: str, training: bool) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_theirs_is_only_read(name: str) -> None:
     kind, make = KINDS[name]
-    theirs = make()
+    theirs = make().train()
+    next(iter(theirs.children())).eval()
+    modes = [module.training for module in theirs.modules()]
     before, config = copies(theirs.state_dict()), theirs.config.to_dict()
     kind.from_transformers(theirs)
+    assert [module.training for module in theirs.modules()] == modes
     assert theirs.config.to_dict() == config
     for key, weight in theirs.state_dict().items():
         assert torch.equal(weight, before[key]), key
@@ -135,3 +140,92 @@ def test_a_tensor_that_ours_has_not(name: str, path: str) -> None:
     rule = rf'^the model has a tensor "{path}.bias", which is not supported$'
     with pytest.raises(ValueError, match=rule):
         kind.from_transformers(theirs)
+
+
+def test_a_comparison_draws_no_numbers() -> None:
+    theirs = gpt2_model(resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5).train()
+    ours = TextDecoder.from_transformers(theirs).eval()
+    state = torch.get_rng_state()
+    check_alike(ours, theirs, torch.arange(5)[None])
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def changed(model: nn.Module, path: str, **settings: object) -> nn.Module:
+    """Return a model with other settings of one of its modules."""
+    for name, value in settings.items():
+        setattr(model.get_submodule(path), name, value)
+    return model
+
+
+def with_a_hook(model: nn.Module, path: str) -> nn.Module:
+    model.get_submodule(path).register_forward_hook(lambda _module, _inputs, output: 1.1 * output)
+    return model
+
+
+LLAMA_LAYER, BERT_LAYER = "model.layers.1", "encoder.layer.1"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("kind", "make", "place"),
+    [
+        (
+            TextDecoder,
+            lambda: changed(llama_model(), f"{LLAMA_LAYER}.self_attn", scaling=0.1),
+            "block 1",
+        ),
+        (
+            TextDecoder,
+            lambda: changed(
+                llama_model(attn_implementation="sdpa"), f"{LLAMA_LAYER}.self_attn", is_causal=False
+            ),
+            "block 1",
+        ),
+        (
+            TextDecoder,
+            lambda: changed(llama_model(), f"{LLAMA_LAYER}.mlp", act_fn=nn.GELU()),
+            "block 1",
+        ),
+        (
+            TextDecoder,
+            lambda: changed(llama_model(), "model.layers.0.input_layernorm", variance_epsilon=0.5),
+            "block 0",
+        ),
+        (
+            TextDecoder,
+            lambda: changed(llama_model(), "model.norm", variance_epsilon=50.0),
+            "the output",
+        ),
+        (
+            TextDecoder,
+            lambda: changed(gpt2_model(), "transformer.h.0.mlp", act=nn.Tanh()),
+            "block 0",
+        ),
+        (TextDecoder, lambda: with_a_hook(gpt2_model(), "transformer.wte"), "the embedding"),
+        (TextDecoder, lambda: with_a_hook(gpt2_model(), "lm_head"), "the output"),
+        (
+            TextEncoder,
+            lambda: changed(bert_model(), f"{BERT_LAYER}.attention.self", scaling=9.0),
+            "block 1",
+        ),
+        (TextEncoder, lambda: with_a_hook(bert_model(), "embeddings"), "the embedding"),
+        (ImageEncoder, lambda: changed(vit_model(), "layernorm", eps=50.0), "the output"),
+    ],
+)
+def test_edited_modules_are_refused(
+    kind: type[nn.Module], make: Callable[[], nn.Module], place: str, dtype: torch.dtype
+) -> None:
+    rule = f"^the model must compute what its config and weights say: {place}.* is off by"
+    with pytest.raises(ValueError, match=rule):
+        kind.from_transformers(make().to(dtype))
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_rounding_is_not_refused(name: str, dtype: torch.dtype, attention: str) -> None:
+    kind, make = KINDS[name]
+    theirs = make().to(dtype)
+    theirs.set_attn_implementation(attention)
+    for seed in range(3):
+        kind.from_transformers(lively(theirs, seed))

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
+from regard.models.weights.compared import check_alike, example_inputs
+
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -22,7 +24,8 @@ def loaded(
 ) -> Model:
     """Make one of our models with a copy of the weights of a model of transformers.
 
-    Device, dtype and training mode are those of the model.
+    Device, dtype and training mode are those of the model. Both run once on a few inputs, to be
+    compared.
 
     Args:
         kind: our class.
@@ -30,7 +33,8 @@ def loaded(
         readers: the reader for each supported model type.
 
     Raises:
-        ValueError: the model type or a setting is not supported.
+        ValueError: the model type or a setting is not supported, or the model computes something
+            else than ours.
     """
     name = getattr(getattr(model, "config", None), "model_type", "")
     if name not in readers:
@@ -41,6 +45,9 @@ def loaded(
     example = next(iter(weights.values()))
     ours = kind(**arguments).to(device=example.device, dtype=example.dtype)
     ours.load_state_dict(weights)
+    # Ours has no pooler, and a head on a decoder only.
+    compared: Any = model if "head.weight" in weights else model.base_model
+    check_alike(ours.eval(), compared, example_inputs(arguments, example))
     return ours.train(model.training)
 
 
