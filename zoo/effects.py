@@ -21,7 +21,8 @@ from torch.overrides import TorchFunctionMode
 import regard
 import regard.effects
 from regard.calls import AttentionCall
-from zoo.compare import OUTPUTS_WITHIN, WITHIN_RUNS, output_gap, tensors_in
+from regard.versions import Overwritten
+from zoo.compare import OUTPUTS_WITHIN, WITHIN, output_gap, tensors_in
 
 Run = Callable[[], Any]
 Gradients = dict[tuple[str, int], Tensor]
@@ -219,7 +220,11 @@ def _effects(seen: Sequence[AttentionCall], gradients: Gradients, model: nn.Modu
         assert weight is not None
         gradient = gradients.get((path, counts[path]))
         counts[path] += 1
-        value = call.value.repeat_interleave(call.heads // call.value.shape[1], dim=1)
+        try:
+            value = call.value.repeat_interleave(call.heads // call.value.shape[1], dim=1)
+        except ValueError:
+            # Of a call that is known by its weights alone.
+            continue
         brought = value @ weight.view(call.heads, -1, weight.shape[1])
         norms = call.matrix.dense() * brought.norm(dim=-1)[:, :, None]
         if _gap(call.norms.dense(), norms) > OUTPUTS_WITHIN:
@@ -238,7 +243,7 @@ def _heads(seen: Any, model: nn.Module, target: Callable[[], Tensor]) -> list[st
     """Compare effects of heads: by gradients of outputs, and by those of factors on them."""
     try:
         mine, theirs = seen.effects.heads().effects, regard.effects.heads(model, target).effects
-    except ValueError:
+    except (ValueError, Overwritten):
         return []
     if mine.shape == theirs.shape and _gap(mine.nan_to_num(), theirs.nan_to_num()) < OUTPUTS_WITHIN:
         return []
@@ -256,7 +261,7 @@ def _scores(seen: Sequence[AttentionCall], eager: Sequence[Softmax]) -> tuple[li
             continue
         try:
             effects, weights = call.effects.dense(), call.matrix.dense()
-        except ValueError:
+        except (ValueError, Overwritten):
             continue
         # Rows without keys are zeros here, and equal weights in eager attention.
         rows = (weights.sum(dim=-1) > 0.5)[..., None]
@@ -264,7 +269,7 @@ def _scores(seen: Sequence[AttentionCall], eager: Sequence[Softmax]) -> tuple[li
             _gap(effects * rows, gradient * rows, max(1e-6, 1e-3 * size))
             for softmax in eager
             for theirs, gradient in [_like(softmax, weights)]
-            if theirs is not None and float(((weights - theirs) * rows).abs().max()) < WITHIN_RUNS
+            if theirs is not None and float(((weights - theirs) * rows).abs().max()) < WITHIN
         ]
         compared += bool(gaps)
         if gaps and min(gaps) > OUTPUTS_WITHIN:

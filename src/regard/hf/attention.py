@@ -50,7 +50,8 @@ def attention(
         softcap: soft limit of the scores, if any.
         s_aux: score of each head's sink, [heads], if any.
         position_bias: added to the scores, [batch or 1, heads, queries, keys].
-        others: arguments for other kernels; a sliding window is in the mask.
+        others: arguments for other kernels; a sliding window is in the mask. Numbers that are
+            none of the above would change the output, and are refused.
 
     Returns:
         The output, [batch, queries, heads, value_dim], and no weights.
@@ -68,6 +69,14 @@ def attention(
         if others.get(name) is not None:
             raise ValueError(
                 f"{type(module).__name__} selects keys for each query ({name}), which "
+                'attn_implementation="regard" does not support: load it with '
+                'attn_implementation="eager"'
+            )
+    for name, other in others.items():
+        # Of a newer model: scores of sinks for each query (Inkling 2), say.
+        if isinstance(other, Tensor) and other.is_floating_point():
+            raise ValueError(
+                f"{type(module).__name__} passes {name} to its attention, which "
                 'attn_implementation="regard" does not support: load it with '
                 'attn_implementation="eager"'
             )
