@@ -249,7 +249,7 @@ class TestExtraKeys:
 
         model, pattern = Attention(with_memory), pairs(queries=[3], keys=[1])
         model.memory = memory
-        with pytest.raises(ValueError, match=r"its first keys are parameters"):
+        with pytest.raises(ValueError, match=r"its first keys are parameters or zeros"):
             knocked(model, pattern, tokens(5))
         # Where the first query stands among all keys can be stated.
         found = knocked(model, pairs(queries=[5], keys=[3]), tokens(5), positions=2)
@@ -257,6 +257,81 @@ class TestExtraKeys:
             plain = model(tokens(5))
         changed = (found - plain).abs().amax(dim=(0, 2)) > 1e-6
         assert changed.tolist() == [False, False, False, True, False]
+
+
+class WithFirstKey(nn.Module):
+    """Attention with one more key, the first, which is no token."""
+
+    num_heads = HEADS
+
+    def __init__(self, kind: str, *, is_causal: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.prefix = nn.Parameter(torch.randn(1, 1, WIDTH))
+        self.kind, self.is_causal = kind, is_causal
+
+    def forward(self, x: Tensor) -> Tensor:
+        more = torch.cat([self.prefix.expand(len(x), -1, -1), x], dim=1)
+        given = more if self.kind == "prefix" else x
+        parts = (self.q(x), self.k(given), self.v(given))
+        query, key, value = (p.unflatten(-1, (HEADS, DIM)).transpose(1, 2) for p in parts)
+        if self.kind == "zeros":
+            key, value = (F.pad(part, (0, 0, 1, 0)) for part in (key, value))
+        scores = query @ key.mT * DIM**-0.5
+        if self.kind == "sink":
+            scores, value = F.pad(scores, (1, 0), value=0.5), F.pad(value, (0, 0, 1, 0))
+        if self.is_causal:
+            scores = scores + torch.full(scores.shape[-2:], -torch.inf).triu(2)
+        return self.o((scores.softmax(dim=-1) @ value).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("pattern", [pairs(queries=[3], keys=[1]), pairs(keys=[1])], ids=str)
+@pytest.mark.parametrize("kind", ["zeros", "sink", "prefix"])
+def test_a_first_key_that_is_no_token(kind: str, pattern: Pattern, is_causal: bool) -> None:
+    """It looks like a cache of one token."""
+    model = WithFirstKey(kind, is_causal=is_causal)
+    with pytest.raises(ValueError, match=r"positions"):
+        knocked(model, pattern, tokens(6))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [pairs(queries=[8], keys=[7]), pairs(keys=[2])],
+    ids=str,
+)
+def test_a_cache_that_drops_keys(pattern: Pattern) -> None:
+    class Rolling(Attention):
+        def forward(self, x: Tensor, past: Any = None, **options: Any) -> Any:
+            parts = (self.q(x), self.k(x), self.v(x))
+            query, key, value = (p.unflatten(-1, (HEADS, DIM)).transpose(1, 2) for p in parts)
+            if past is not None:
+                key = torch.cat([past[0], key], dim=2)[:, :, -4:]
+                value = torch.cat([past[1], value], dim=2)[:, :, -4:]
+            return self.attention(query, key, value), (key, value)
+
+    model, x = Rolling(by_hand), tokens(9)
+    rule = r"its cache has dropped or moved keys, so positions of tokens are not those of keys$"
+    with torch.no_grad(), regard.knock_out(model, pattern):
+        _, past = model(x[:, :3])
+        _, past = model(x[:, 3:4], past)
+        with pytest.raises(ValueError, match=rule):
+            model(x[:, 4:5], past)
+
+
+@pytest.mark.parametrize("attention", [sdpa, by_hand])
+def test_as_many_keys_as_features(attention: Callable[..., Tensor]) -> None:
+    """At one step, keys [tokens, features] are as long as wide."""
+    model, x, pattern = (
+        Cached(lambda q, k, v, allowed: attention(q, k, v)),
+        tokens(6),
+        pairs(keys=[1]),
+    )
+    mask = but(6, 6, *((query, 1) for query in range(1, 6)), order=0)
+    with torch.no_grad(), regard.knock_out(model, pattern & regard.causal()):
+        found = torch.cat([model(x[:, n : n + 1]) for n in range(6)], dim=1)
+    assert_same(found, expected(model, mask, x))
 
 
 class Cached(Attention):

@@ -220,6 +220,62 @@ def test_by_a_run_with_dropout() -> None:
         attention(inputs(), inputs(), inputs(), need_weights=False)
 
 
+ORDER = torch.ones(5, 5, dtype=torch.bool).tril()
+LEFT = torch.arange(5) >= 2
+PADDED = ORDER & LEFT | torch.eye(5, dtype=torch.bool)
+
+
+class Masked(nn.Module):
+    """Attention with a boolean mask, by PyTorch's kernel or written down."""
+
+    num_heads = 2
+
+    def __init__(self, allowed: Tensor, *, kernel: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.qkv, self.allowed, self.kernel = nn.Linear(8, 24), allowed, kernel
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        if self.kernel:
+            return F.scaled_dot_product_attention(query, key, value, attn_mask=self.allowed)
+        scores = (query @ key.mT / 2).masked_fill(~self.allowed, -torch.inf)
+        return scores.softmax(dim=-1) @ value
+
+
+@pytest.mark.parametrize("kernel", [False, True])
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        # The last token is no padding, though no query may attend to it.
+        ORDER.tril(-1) | torch.eye(5, dtype=torch.bool)[0],
+        # Padding that attends to itself, so that no row is empty.
+        PADDED[None, None].expand(2, 1, -1, -1),
+        (LEFT | torch.eye(5, dtype=torch.bool))[None, None].expand(2, 1, -1, -1),
+    ],
+    ids=["without itself", "padding to itself", "both directions"],
+)
+def test_masks_that_do_not_tell_padding(allowed: Tensor, kernel: bool) -> None:
+    model, x = Masked(allowed, kernel=kernel), torch.randn(2, 5, 8)
+    with pytest.raises(ValueError, match="padding"), regard.ablate(model, [("", 1)], by="mean"):
+        model(x)
+    with regard.ablate(model, [("", 1)]):
+        assert (model(x)[:, 1] == 0).all()
+
+
+@pytest.mark.parametrize("kernel", [False, True])
+@pytest.mark.parametrize("allowed", [ORDER, ORDER & LEFT, LEFT.expand(5, -1)], ids=str)
+def test_masks_that_tell_padding(allowed: Tensor, kernel: bool) -> None:
+    allowed = allowed[None, None].expand(2, 1, -1, -1)
+    model, x = Masked(allowed, kernel=kernel), torch.randn(2, 5, 8)
+    real = allowed[0, 0].any(dim=0)
+    with torch.no_grad(), regard.ablate(model, [("", 1)], by="mean"):
+        found = model(x)[:, 1, real]
+    with torch.no_grad():
+        expected = model(x)[:, 1, real].mean(dim=1, keepdim=True)
+    torch.testing.assert_close(found, expected.expand_as(found))
+
+
 def test_a_layer_that_did_not_run() -> None:
     model = stack()
     with (

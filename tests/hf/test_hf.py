@@ -467,6 +467,14 @@ def test_keys_that_the_model_chooses_are_refused(name: str) -> None:
         attention(nn.Linear(1, 1), query, query, query, None, **{name: torch.zeros(1, 5, 2)})
 
 
+def test_numbers_of_another_kernel_are_refused() -> None:
+    """Such as the sinks of each query that Inkling 2 passes."""
+    query = torch.randn(1, 2, 5, 4)
+    rule = r"^Linear passes sinks to its attention, which attn_implementation=\"regard\" does not"
+    with pytest.raises(ValueError, match=rule):
+        attention(nn.Linear(1, 1), query, query, query, None, sinks=torch.zeros(1, 2, 5, 1))
+
+
 @pytest.mark.parametrize(
     "write",
     [

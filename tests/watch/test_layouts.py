@@ -31,20 +31,24 @@ class Attention(nn.Module):
         *,
         named: bool = True,
         kernel: bool = False,
-        normed: bool = False,
+        normed: str = "",
     ) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.qkv, self.o = nn.Linear(16, 3 * heads * DIM), nn.Linear(heads * DIM, 16)
         self.to_layout, self.back, self.heads, self.kernel = to, back, heads, kernel
-        self.norm = nn.LayerNorm(DIM) if normed else nn.Identity()
+        norm = nn.LayerNorm(DIM)
+        self.norms = [norm if "key" in normed else None, norm if "value" in normed else None]
         self.ablated: int | None = None
         if named:
             self.num_heads = heads
 
     def forward(self, x: Tensor) -> Tensor:
         split = self.qkv(x).unflatten(-1, (3, self.heads, DIM)).permute(2, 0, 3, 1, 4)
-        query, key, value = split[0], split[1], self.norm(split[2])
+        query, *others = split
+        key, value = (
+            x if norm is None else norm(x) for x, norm in zip(others, self.norms, strict=True)
+        )
         with without_torch_function():
             self.weights = (query @ key.mT / 2).softmax(dim=-1).detach()
         query, key, value = map(self.to_layout, (query, key, value))
@@ -110,8 +114,8 @@ def test_values_tell_sequences_from_heads(layout: str, named: bool, batch: int) 
 
 @pytest.mark.parametrize("layout", ["heads first", "flat, heads first", "flat"])
 def test_what_values_do_not_tell_is_unknown(layout: str) -> None:
-    """Values that went through a norm are no numbers of a linear layer any more."""
-    model, x = made(layout, 4, normed=True), tokens(4)
+    """What went through a norm are no numbers of a linear layer any more."""
+    model, x = made(layout, 4, normed="key value"), tokens(4)
     with regard.watch(model) as seen:
         model(x)
     assert not seen[0].heads_known
@@ -120,6 +124,118 @@ def test_what_values_do_not_tell_is_unknown(layout: str) -> None:
         regard.ablate(model, [("", 1)]),
     ):
         model(x)
+
+
+@pytest.mark.parametrize("normed", ["key", "value"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_values_or_keys_suffice(layout: str, normed: str) -> None:
+    model, x = made(layout, 4, normed=normed), tokens(4)
+    with torch.no_grad():
+        model.ablated = 1
+        truth = model(x)
+        model.ablated = None
+        with regard.ablate(model, [("", 1)]):
+            torch.testing.assert_close(model(x), truth)
+        if normed == "key":
+            # Pairs are masked before values are known.
+            return
+        pattern = regard.pairs(queries=[3], keys=[1])
+        with regard.knock_out(model, pattern, heads=[1]), regard.watch(model) as seen:
+            model(x)
+    changed = (seen[0].matrix.dense() == 0).nonzero().tolist()
+    assert changed == [[sequence, 1, 3, 1] for sequence in range(4)]
+
+
+class Inner(nn.Module):
+    """A module of queries, keys and values, which knows neither sequences nor heads."""
+
+    def __init__(self, kernel: bool) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        if self.kernel:
+            return F.scaled_dot_product_attention(query, key, value, scale=0.5)
+        return (query @ key.mT / 2).softmax(dim=-1) @ value
+
+
+class Outer(Attention):
+    """Attention whose softmax is in another module."""
+
+    def __init__(self, layout: str, batch: int, *, named: bool, kernel: bool) -> None:
+        to, back = LAYOUTS[layout]
+        super().__init__(to, lambda x: back(x, batch, 4), 4, named=named)
+        self.inner = Inner(kernel)
+
+    def forward(self, x: Tensor) -> Tensor:
+        split = self.qkv(x).unflatten(-1, (3, self.heads, DIM)).permute(2, 0, 3, 1, 4)
+        with without_torch_function():
+            self.weights = (split[0] @ split[1].mT / 2).softmax(dim=-1).detach()
+        output = self.back(self.inner(*map(self.to_layout, split)))
+        if self.ablated is not None:
+            output = output.clone()
+            output[:, self.ablated] = 0.0
+        return self.o(output.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("kernel", [False, True])
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("batch", [1, 3, 4])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_inner_module_knows_what_its_caller_knows(
+    layout: str, batch: int, named: bool, kernel: bool
+) -> None:
+    if kernel and layout.startswith("flat"):
+        pytest.skip("a kernel takes four axes")
+    model, x = Outer(layout, batch, named=named, kernel=kernel).eval(), tokens(batch)
+    with torch.no_grad():
+        model.ablated = 1
+        truth = model(x)
+        model.ablated = None
+        with regard.watch(model) as seen:
+            # The second time, it is known which modules have attention.
+            model(x)
+            model(x)
+        for call in seen:
+            if call.heads_known:
+                torch.testing.assert_close(call.matrix.dense(), model.weights)
+        if all(call.heads_known for call in seen):
+            with regard.ablate(model, [("inner", 1)]):
+                torch.testing.assert_close(model(x), truth)
+        else:
+            # A flat axis without a number of heads, or a kernel that got heads first.
+            assert not named or kernel
+            assert layout != "batch first"
+            rule = r"heads can't be told from its batch$"
+            with pytest.raises(ValueError, match=rule), regard.ablate(model, [("inner", 1)]):
+                model(x)
+
+
+@pytest.mark.parametrize("count", [4, 5])
+def test_tokens_of_another_text_are_no_batch(count: int) -> None:
+    """Of two texts without a batch, one has as many tokens as there are heads."""
+
+    class Unbatched(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(16, 16) for _ in range(3))
+
+        def forward(self, x: Tensor, context: Tensor) -> Tensor:
+            parts = (self.q(x), self.k(context), self.v(context))
+            query, key, value = (part.unflatten(-1, (4, 4)).transpose(0, 1) for part in parts)
+            return (query @ key.mT).softmax(dim=-1) @ value
+
+    with regard.watch(model := Unbatched()) as seen:
+        model(torch.randn(7, 16), torch.randn(count, 16))
+    assert not seen[0].heads_known
+
+
+def test_one_sequence_of_as_many_tokens_as_heads() -> None:
+    model = made("heads first", 1)
+    with regard.watch(model) as seen:
+        model(torch.randn(1, 4, 16))
+    rule = r"two axes of its weights have 4 entries, either may be that of queries"
+    assert seen[0].problem == rule
 
 
 def test_sequences_that_are_alike_tell_nothing() -> None:

@@ -126,6 +126,16 @@ def test_without_a_mask_all_pairs_are_allowed() -> None:
     assert (call.matrix.received().queries == COUNT).all()
 
 
+def test_a_bias_may_reach_far_by_small_steps() -> None:
+    """As ALiBi does in long texts, and a factor may be a temperature."""
+    distance = -torch.arange(400.0)[:, None].sub(torch.arange(400.0)).abs()
+    attention = softmax_of(lambda s: 2.5 * torch.full((HEADS, 1, 1), 4.0) * s + distance)
+    model = Kernel(attention)
+    with regard.watch(model) as seen:
+        model(*(numbers(1, HEADS, 400, DIM, seed=seed).float() for seed in (1, 2, 3)))
+    assert seen[0].pattern == regard.everyone()
+
+
 def by_exponentials(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     scores = (query @ key.mT).masked_fill(~ORDER, -torch.inf)
     powers = (scores - scores.amax(dim=-1, keepdim=True)).exp()
@@ -182,6 +192,18 @@ UNKNOWN: dict[str, Callable[..., Tensor]] = {
     "a mask among biases": softmax_of(lambda s: s + ALIBI.masked_fill(~ORDER, -1e9)),
     "a steep bias": softmax_of(lambda s: s + 20000 * ALIBI.abs().neg()),
     "a mask that leaves some weight": softmax_of(lambda s: s.masked_fill(~ORDER, -5000.0)),
+    "a low number": softmax_of(lambda s: s + -1000.0 * ~ORDER),
+    "a low number subtracted": softmax_of(lambda s: s - 1000.0 * ~ORDER),
+    "a low number and a bias": softmax_of(lambda s: s + (ALIBI / 100 - 1000.0 * ~ORDER)),
+    "a logarithm": softmax_of(lambda s: s + (ORDER + 1e-45).log()),
+    "low numbers chosen": softmax_of(lambda s: torch.where(ORDER, s, torch.full_like(s, -500.0))),
+    "a minimum": softmax_of(
+        lambda s: torch.minimum(s, torch.where(ORDER, torch.inf, torch.tensor(-1000.0)))
+    ),
+    "clamped": softmax_of(lambda s: s.clamp(max=torch.where(ORDER, 1e4, torch.tensor(-1000.0)))),
+    "turned round": softmax_of(lambda s: -((-s).masked_fill(~ORDER, 1e9))),
+    "by a factor": softmax_of(lambda s: s.abs() * torch.where(ORDER, 1.0, torch.tensor(-1e9))),
+    "interpolated": softmax_of(lambda s: torch.lerp(s, torch.full_like(s, -1e3), (~ORDER).float())),
     "by heads": softmax_of(
         lambda s: s.masked_fill(~(ORDER | (torch.arange(HEADS) == 1)[:, None, None]), -torch.inf)
     ),

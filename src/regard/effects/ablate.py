@@ -12,17 +12,19 @@ from torch import Tensor, nn
 from regard.calls.check import DROPOUT
 from regard.effects.alteration import Alteration, CallSite, check_heads
 from regard.effects.layers import Layer, Layers
-from regard.effects.places import is_memory, key_of, places
+from regard.effects.places import is_memory, places
+from regard.patterns.documents import Documents
 from regard.patterns.from_mask import FromMask
 from regard.patterns.padding import Padding
 from regard.watch.masks import Masks
-from regard.watch.product import Product
+from regard.watch.product import Product, key_of
 from regard.watch.raw_call import Rank, RawCall
 from regard.watch.reading import Reading
 from regard.watch.seen import Seen
 from regard.watch.understood import understood
 from regard.watch.where import check_model
 
+_UNKNOWN_PADDING = 'by="mean" leaves padding out, and which tokens are padding is unknown'
 _UNKNOWN_MASK = 'by="mean" leaves padding out, and which pairs it masks is unknown'
 
 Heads = Float[Tensor, "batch heads queries value_dim"]
@@ -196,7 +198,12 @@ class _Ablation(Alteration):
                 batch = torch.arange(leaf.batch_size)[:, None]
                 real = real & leaf.test(batch, keys, keys)
             elif isinstance(leaf, FromMask):
-                real = real & leaf.mask.any(dim=1).cpu()
+                real = real & self._attended(site, leaf.mask.cpu())
+            elif isinstance(leaf, Documents) and bool(
+                (leaf.ids.unique(return_counts=True)[1] == 1).any()
+            ):
+                # Documents of one token may be padding that attends to itself.
+                self.refuse(site, _UNKNOWN_PADDING)
             elif leaf.batch_size is not None:
                 self.refuse(site, f"where {leaf} leaves padding isn't known")
         self._check_padding(site, real, call.key)
@@ -215,7 +222,9 @@ class _Ablation(Alteration):
             return every
         if product.mask is None:
             self.refuse(site, _UNKNOWN_MASK)
-        real = every if reading.masked is None else ~reading.masked.all(dim=2).all(dim=1)
+        real = every
+        if reading.masked is not None:
+            real = self._attended(site, ~reading.masked.all(dim=1))
         if product.mask.zeroed:
             # What is attended to is no padding; what isn't may be, or may not have been selected.
             weights = reading.weights
@@ -227,14 +236,33 @@ class _Ablation(Alteration):
         self._check_padding(site, real, key_of(product.operands, keys))
         return real
 
+    def _attended(
+        self, site: CallSite, allowed: Bool[Tensor, "batch_or_1 queries keys"]
+    ) -> Bool[Tensor, "batch_or_1 queries"]:
+        """Return which tokens some query may attend to: all but padding.
+
+        Refuse masks in which that doesn't tell padding: those that keep tokens from themselves, of
+        which the last has no query either, and those that leave padding to itself, against NaN.
+        """
+        attended = allowed.any(dim=1)
+        itself = allowed.diagonal(dim1=1, dim2=2)
+        unlike_itself = bool((attended & ~itself).any())
+        alone = itself & (allowed.sum(dim=1) == 1)
+        # The last token of a causal sequence has no later query.
+        alone[:, -1] &= allowed.triu(diagonal=1).any(dim=2).any(dim=1)
+        if allowed.shape[1] > 1 and ((unlike_itself and not bool(attended.all())) or alone.any()):
+            self.refuse(site, _UNKNOWN_PADDING)
+        return attended
+
     def _check_padding(self, site: CallSite, real: Tensor, key: Tensor | None) -> None:
         """Refuse padding of keys that may not be that of queries."""
         if bool(real.all()):
             return
         if key is not None and any(is_memory(site.module, key, place) for place in (0, -1)):
             self.refuse(site, 'by="mean" leaves padding out, and some keys are parameters')
-        sizes = [x.shape for x in site.frame.given if x.is_floating_point() and x.dim() > 2]
-        if any(shape[-1] == sizes[0][-1] for shape in sizes[1:]):
+        given = [x for x in site.frame.given if x.is_floating_point() and x.dim() > 2]
+        others = (x for x in given[1:] if x.shape[-1] == given[0].shape[-1])
+        if any(x.shape != given[0].shape or not torch.equal(x, given[0]) for x in others):
             self.refuse(site, 'by="mean" leaves padding out, and its keys may be other tokens')
 
     def _check_whole(self, site: CallSite, first: int | None, queries: int, keys: int) -> None:

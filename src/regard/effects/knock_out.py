@@ -17,7 +17,7 @@ from regard.calls.check import check_scores, check_weights
 from regard.effects.alteration import Alteration, CallSite, check_heads
 from regard.effects.forbidden import Forbidden
 from regard.effects.layers import Layer, Layers
-from regard.effects.places import GrowingKeys, is_memory, key_of, places
+from regard.effects.places import GrowingKeys, has_tokens, is_memory, places
 from regard.internals import without_torch_function
 from regard.matrix.scores import Scores
 from regard.patterns import Cover, Pattern
@@ -27,7 +27,7 @@ from regard.patterns.shifted import Shifted
 from regard.positions.joined import joined
 from regard.watch.masks import Masks, Sizes
 from regard.watch.module_stack import Frame
-from regard.watch.product import NarrowedScores, Product, WeightMask
+from regard.watch.product import NarrowedScores, Product, WeightMask, key_of
 from regard.watch.raw_call import Rank, RawCall
 from regard.watch.reading import Reading, read_axes
 from regard.watch.score_mask import MASKS, ScoreMask
@@ -351,21 +351,18 @@ class _KnockOut(Alteration):
         Raises:
             ValueError: the position of the first query is unknown, and matters.
         """
-        stand = places(site.frame, site.cross is True, queries, keys, said)
+        stand = places(site.frame, site.cross is True, queries, keys, None)
         first_query = stand.first_query
         if self._stated.positions is not None:
             first_query = self._stated.positions
-        elif self._stated.cross is None and key is not None and is_memory(site.module, key):
-            self.refuse(
-                site,
-                "its first keys are parameters, so positions of tokens are not those of keys: pass "
-                "positions=, that of the first query among the keys",
-            )
-        if not site.cross and key is not None:
+        else:
+            if self._stated.cross is None and key is not None:
+                self._check_first_key(site, queries, key)
             if first_query is None:
-                first_query = self._growing.first_query(site.frame, key, queries)
+                first_query = self._first_query(site, queries, said, key)
+        if not site.cross and key is not None:
             self._growing.note(site.module, key)
-        if first_query is None and self._pattern.key_only:
+        if first_query is None and self._pattern.key_only and has_tokens(site.frame, keys, key):
             first_query = 0
         if first_query is None:
             self.refuse(
@@ -378,6 +375,36 @@ class _KnockOut(Alteration):
         if shift == stand.first_key and (not shift or self._pattern.relative):
             return self._pattern
         return Shifted(self._pattern, shift, stand.first_key)
+
+    def _check_first_key(self, site: CallSite, queries: int, key: Tensor) -> None:
+        """Refuse keys of which the first is no token."""
+        is_zero = key.shape[-2] != queries and not bool(key.detach().select(-2, 0).any())
+        if is_zero or is_memory(site.module, key):
+            self.refuse(
+                site,
+                "its first keys are parameters or zeros, so positions of tokens are not those of "
+                "keys: pass positions=, that of the first query among the keys",
+            )
+
+    def _first_query(
+        self, site: CallSite, queries: int, said: int | None, key: Tensor | None
+    ) -> int | None:
+        """Return the position of the first query; None if the keys don't show it.
+
+        Arguments as for `_moved`.
+        """
+        if key is None:
+            # The mask tells the position among the keys, whatever these are.
+            return None if said else said
+        if self._growing.has_dropped(site.frame, key):
+            self.refuse(
+                site,
+                "its cache has dropped or moved keys, so positions of tokens are not those of keys",
+            )
+        grown = self._growing.first_query(site.frame, key, queries)
+        if grown is None and said and not has_tokens(site.frame, key.shape[-2], key):
+            return None
+        return said if grown is None else grown
 
     def _check(self, site: CallSite, call: RawCall, inputs: AttentionInputs) -> None:
         """Refuse a call that was misunderstood."""

@@ -1,6 +1,5 @@
 """The positions of the queries and keys of a call in their texts."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
@@ -77,29 +76,27 @@ class GrowingKeys:
         before, last = self._latest.get(frame.module, (0, key))
         if before == count and _same(key.select(-2, count - 1), last):
             return count
+        if self.has_dropped(frame, key):
+            return None
         # Keys of a cache, in any order of sequences and heads.
         given = tensors_in([*frame.arguments, *frame.options.values()])
         caches = [x for x in given if x.dim() > 2 and x.shape[-2:] == (count, key.shape[-1])]
         latest = key.select(-2, count - 1).flatten(0, -2)
         return count if any(_has_rows(cache.select(-2, -1), latest) for cache in caches) else None
 
+    def has_dropped(self, frame: Frame, key: Tensor) -> bool:
+        """Return whether the latest key of the call before has moved, as in a rolling cache."""
+        before, last = self._latest.get(frame.module, (0, key))
+        if not before or last.shape != key.shape[:-2] + key.shape[-1:] or last.dtype != key.dtype:
+            return False
+        places = (key.detach() == last.unsqueeze(-2)).flatten(0, -3).all(dim=-1).all(dim=0)
+        return bool(places.any()) and not (len(places) >= before and bool(places[before - 1]))
+
     def note(self, module: nn.Module, key: Tensor) -> None:
         """Remember the keys of a call, [..., keys, key_dim], all of them used."""
         if key.shape[-2]:
             with torch.inference_mode(False):
                 self._latest[module] = (key.shape[-2], key.detach().select(-2, -1).clone())
-
-
-def key_of(
-    operands: Sequence[Tensor], num_keys: int
-) -> Float[Tensor, "*leading keys key_dim"] | None:
-    """Return the keys of scores, if it is plain which operand of their product has them."""
-    if len(operands) != 2:
-        return None
-    key = operands[1].detach()
-    if key.shape[-1] == num_keys != key.shape[-2]:
-        return key.mT
-    return key if key.shape[-2] == num_keys != key.shape[-1] else None
 
 
 def is_memory(
@@ -121,6 +118,18 @@ def is_memory(
         for parameter in module.parameters()
         if parameter.dim() > 1 and parameter.numel() % size == 0 and parameter.dtype == vector.dtype
     )
+
+
+def has_tokens(
+    frame: Frame, num_keys: int, key: Float[Tensor, "*leading keys key_dim"] | None
+) -> bool:
+    """Return whether keys may be tokens from the first: as many as a module was given, or cached.
+
+    Not a learned prefix or a sink: more keys than tokens, made in the call itself or unknown.
+    """
+    if any(num_keys in x.shape[:-1] for x in frame.given):
+        return True
+    return key is not None and frame.sequences(key.flatten(0, -3), (0,), given=False) is None
 
 
 def _has_rows(vectors: Float[Tensor, "*leading dim"], wanted: Float[Tensor, "rows dim"]) -> bool:

@@ -28,6 +28,8 @@ class Frame:
         grad: whether gradients were enabled when it began.
         attends: whether it has run attention of its own, by a softmax or a kernel.
         projected: what its linear layers returned; None if it needs not be known.
+        has_layers: whether it has run linear layers. A module without any, such as one that gets
+            queries, keys and values, knows neither sequences nor heads: its callers do.
     """
 
     module: nn.Module
@@ -39,21 +41,25 @@ class Frame:
     grad: bool = field(default_factory=torch.is_grad_enabled)
     attends: bool = False
     projected: ProjectedTokens | None = None
+    has_layers: bool = False
     _has_given: bool = False
 
-    def add_projected(self, result: object) -> None:
-        """Add what a linear layer returned."""
+    def add_projected(self, result: object, *, from_layer: bool = True) -> None:
+        """Add what a linear layer returned, or a module that adds to what its layer returns."""
+        self.has_layers |= from_layer
         if self.projected is not None:
             self.projected.add(result, self.given)
 
     def sequences(
-        self, values: Float[Tensor, "rows tokens dim"], ends: Sequence[int] = (-1, 0)
+        self, values: Float[Tensor, "rows tokens dim"], ends: Sequence[int], *, given: bool
     ) -> list[int] | None:
-        """Return the sequence of each row of values; see `ProjectedTokens.sequences`."""
+        """Return the sequence of each row of values; see `ProjectedTokens.sequences`.
+
+        With `given`, they may also be tokens that the module was given.
+        """
         if self.projected is None:
             return None
-        if not self._has_given:
-            # Values may be what the module was given.
+        if given and not self._has_given:
             self._has_given = True
             for tensor in self.given:
                 self.projected.add(tensor, ())
@@ -135,11 +141,13 @@ class ModuleStack(AbstractContextManager["ModuleStack"]):
             self._ended(frame)
             if not frame.attends:
                 self._others.add(frame.module)
+            elif not frame.has_layers and self._running:
+                self._running[-1].attends = True
             if frame.module is module:
+                if self._running:
+                    # Adapters add to what a layer returns.
+                    self._running[-1].add_projected(output, from_layer=frame.has_layers)
                 break
-        if self._running:
-            # Adapters add to what a layer returns.
-            self._running[-1].add_projected(output)
 
 
 def named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

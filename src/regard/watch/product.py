@@ -82,7 +82,7 @@ class Product:
         changed: whether the weights are another tensor than the result of one softmax.
         again: whether the same weights were multiplied before.
         mask: the mask of the weights; None if it is unknown.
-        operands: the tensors whose product the scores are, if they were followed.
+        operands: queries and keys; see `ScoreMask`.
     """
 
     weights: Float[Tensor, "... queries keys"] | Bool[Tensor, "... queries keys"]
@@ -125,6 +125,49 @@ def operands(function: Any, arguments: Sequence[Any], options: Mapping[str, Any]
     if function in _TURNED:
         tensors = tensors[::-1]
     return tensors if function is torch.einsum else tensors[:2]
+
+
+def queries_and_keys(
+    function: Any, arguments: Sequence[Any], options: Mapping[str, Any]
+) -> list[Tensor]:
+    """Return the operands of a product that may be scores, the keys as [..., keys, key_dim].
+
+    The keys are those that differ along the last axis of the result.
+    """
+    factors = operands(function, arguments, options)
+    if len(factors) != 2 or function is F.linear:
+        # The second operand of `linear` is transposed.
+        return factors
+    if function is not torch.einsum:
+        return [factors[0], factors[1].mT] if factors[1].dim() > 1 else factors
+    equation = arguments[0] if arguments else options["equation"]
+    if not isinstance(equation, str) or "->" not in equation or "." in equation:
+        return factors
+    inputs, result = equation.replace(" ", "").split("->")
+    first, second = inputs.split(",")
+    if (result[-1] in second) == (result[-1] in first) or {*first} >= {*second} <= {*result}:
+        return factors
+    if result[-1] in first:
+        first, second, factors = second, first, factors[::-1]
+    # The axes in the order of the result, then those that are summed over.
+    before = [one for one in result[:-1] if one in second]
+    after = [one for one in second if one not in result]
+    key = factors[1].permute([second.index(one) for one in (*before, result[-1], *after)])
+    return [factors[0], key.flatten(len(before) + 1)]
+
+
+def key_of(
+    operands: Sequence[Tensor], num_keys: int
+) -> Float[Tensor, "*leading keys key_dim"] | None:
+    """Return the keys of scores, if it is plain which operand of their product has them.
+
+    Where scores of as many queries as keys were transposed, these are the queries, which have the
+    same order of sequences and heads.
+    """
+    if len(operands) != 2:
+        return None
+    candidates = [x.detach() for x in reversed(operands) if x.dim() > 1]
+    return next((x for x in candidates if x.shape[-2] == num_keys), None)
 
 
 def read_product(

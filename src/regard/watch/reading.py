@@ -10,10 +10,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.watch.module_stack import Frame
-from regard.watch.product import Product
+from regard.watch.product import Product, key_of
 
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
 """Attributes with the number of heads of a module."""
+
+
+_AMBIGUOUS = "two axes of its weights have {rows} entries, either may be that of queries"
 
 
 class InParts(ValueError):
@@ -61,7 +64,7 @@ def read_axes(product: Product, running: Sequence[Frame], num_heads: int | None)
     weights = product.weights
     given = _shapes(running)
     lengths = _lengths(_but_masks(given, weights.shape))
-    heads = num_heads or (num_heads_of(running[-1].module) if running else None)
+    heads = num_heads or _heads_of(running)
     tensors = {"weights": weights, "output": product.output, "view": product.view}
     tensors["masked"] = None if product.mask is None else product.mask.masked
 
@@ -91,8 +94,10 @@ def read_axes(product: Product, running: Sequence[Frame], num_heads: int | None)
         # nn.MultiheadAttention, whose batch comes first.
         layout = layouts[0] if layouts else None
     else:
-        sequences = partial(_sequences, parts["value"], running)
-        layout = _chosen(layouts, leading, heads, rows, given, sequences)
+        sizes = (rows, weights.shape[-1])
+        key = key_of(product.operands, weights.shape[-1])
+        sequences = partial(_sequences_of_either, parts["value"], key, running)
+        layout = _chosen(layouts, leading, heads, sizes, _shapes(_callers(running)), sequences)
     batch, count = (prod(leading), 1) if layout is None else (layout.batch, layout.heads)
     named: dict[str, Any] = {}
     for name, x in parts.items():
@@ -118,10 +123,11 @@ def are_heads_known(
         running: the running modules, the innermost last.
     """
     batch, heads = query.shape[:2]
-    said = num_heads_of(running[-1].module) if running else None
+    said = _heads_of(running)
     if said is not None and said > 1 and heads == 1:
         return False
-    if said is not None and said == batch != heads and heads in _batches(_shapes(running)):
+    sizes = (query.shape[2], value.shape[2])
+    if said == batch != heads and heads in _batches(_shapes(_callers(running)), sizes):
         return False
     sequences = _sequences(value, running) if batch > 1 else None
     return sequences is None or _Layout(batch, value.shape[1]).agrees(sequences)
@@ -134,6 +140,19 @@ def num_heads_of(module: nn.Module) -> int | None:
         if isinstance(number, int) and not isinstance(number, bool) and number > 0:
             return number
     return None
+
+
+def _callers(running: Sequence[Frame]) -> Sequence[Frame]:
+    """Return the running modules without inner ones that have no linear layers."""
+    ends = range(len(running), 1, -1)
+    return running[: next((end for end in ends if running[end - 1].has_layers), 1)]
+
+
+def _heads_of(running: Sequence[Frame]) -> int | None:
+    """Return the number of heads that a module or the caller with its linear layers has."""
+    inner = running[max(0, len(_callers(running)) - 1) :]
+    numbers = (num_heads_of(frame.module) for frame in reversed(inner))
+    return next((number for number in numbers if number is not None), None)
 
 
 class _Layout(NamedTuple):
@@ -184,7 +203,7 @@ def _chosen(
     layouts: Sequence[_Layout],
     leading: Sequence[int],
     heads: int | None,
-    rows: int,
+    sizes: tuple[int, int],
     given: Sequence[Sequence[int]],
     sequences: Callable[[], list[int] | None],
 ) -> _Layout | None:
@@ -194,8 +213,8 @@ def _chosen(
         layouts: the possible readings by the sizes of the axes.
         leading: the sizes of the axes.
         heads: the number of heads that the module has, if known.
-        rows: the number of queries.
-        given: the shapes of the module's inputs.
+        sizes: the number of queries and of keys.
+        given: the shapes of the inputs of the module with the linear layers.
         sequences: returns the sequence of each row of the values, if their numbers tell it.
     """
     if not leading or not given:
@@ -209,7 +228,7 @@ def _chosen(
     axes = len(leading)
     if axes > 1 and any(len(x) == axes + 2 and [*x[:axes]] == [*leading] for x in given):
         return layouts[0] if layouts else None
-    batches = _batches(given, rows)
+    batches = _batches(given, sizes)
     fitting = [layout for layout in layouts if layout.batch in batches]
     if axes > 1 and heads is not None and len(layouts) == 1:
         return layouts[0] if layouts[0].heads == heads or fitting else None
@@ -220,7 +239,33 @@ def _sequences(
     values: Float[Tensor, "*leading keys dim"], running: Sequence[Frame]
 ) -> list[int] | None:
     """Return the sequence of each row of values, if their numbers tell it."""
-    return running[-1].sequences(values.flatten(0, -3)) if running else None
+    return _told(values.flatten(0, -3), running)
+
+
+def _sequences_of_either(
+    value: Float[Tensor, "*leading keys dim"],
+    key: Float[Tensor, "*other_leading keys key_dim"] | None,
+    running: Sequence[Frame],
+) -> list[int] | None:
+    """Return the sequence of each row of values, if their numbers or those of keys tell it."""
+    found = _sequences(value, running)
+    if found is None and key is not None and key.shape[:-2].numel() == value.shape[:-2].numel():
+        return _sequences(key, running)
+    return found
+
+
+def _told(
+    rows: Float[Tensor, "rows tokens features"],
+    running: Sequence[Frame],
+    ends: Sequence[int] = (-1, 0),
+) -> list[int] | None:
+    """Return the sequence of each row, by the layers of the innermost module that tells it."""
+    for number, frame in reversed([*enumerate(running)]):
+        # What the model was given are sequences; what other modules get may be heads of these.
+        told = frame.sequences(rows, ends, given=frame.has_layers or not number)
+        if told is not None:
+            return told
+    return None
 
 
 def _has_queries_first(
@@ -236,18 +281,23 @@ def _has_queries_first(
     if len(leading) != 2 or not shared:
         return False
     if leading[1] != rows:
-        return heads == rows and leading[1] in lengths
+        if heads != rows or leading[1] not in lengths:
+            return False
+        if rows not in lengths or leading[0] != heads:
+            return True
+        # Or [heads, batch, queries, keys], of as many queries as heads.
+        raise ValueError(_AMBIGUOUS.format(rows=rows))
     if rows == 1 or rows not in lengths or heads not in (None, rows):
         return False
     # As many queries as heads: the tokens of the queries tell.
     query = next((x for x in product.operands if x.shape[:-1] == product.weights.shape[:-1]), None)
     if running and query is not None:
         # The last token of each sequence, were its axis the first or the second.
-        first = running[-1].sequences(query[:, :, 0], ends=(-1,)) is not None
-        second = running[-1].sequences(query[:, 0], ends=(-1,)) is not None
+        first = _told(query[:, :, 0], running, ends=(-1,)) is not None
+        second = _told(query[:, 0], running, ends=(-1,)) is not None
         if first != second:
             return first
-    raise ValueError(f"two axes of its weights have {rows} entries, either may be that of queries")
+    raise ValueError(_AMBIGUOUS.format(rows=rows))
 
 
 def _shapes(running: Sequence[Frame]) -> list[list[int]]:
@@ -280,12 +330,22 @@ def _lengths(given: Sequence[Sequence[int]]) -> set[int]:
     }
 
 
-def _batches(given: Sequence[Sequence[int]], rows: int | None = None) -> set[int]:
-    """Return the possible batch sizes: sizes of axes before the last, but that of the queries."""
-    batches: set[int] = set()
+def _batches(given: Sequence[Sequence[int]], sizes: Sequence[int]) -> set[int]:
+    """Return the possible batch sizes, which all inputs with as many features must have.
+
+    Args:
+        given: the shapes of the inputs.
+        sizes: the number of queries and of keys, one of which is an axis of each input.
+    """
+    found: list[set[int]] = []
     for shape in given:
-        sizes = [*shape[:-1]]
-        if rows in sizes:
-            sizes.remove(rows)
-        batches.update(sizes or [1])
-    return batches
+        if shape[-1] != given[0][-1]:
+            continue
+        axes = [*shape[:-1]]
+        fitting: set[int] = set()
+        for size in {*sizes} & {*axes}:
+            rest = [*axes]
+            rest.remove(size)
+            fitting.update(rest or [1])
+        found.append(fitting or {*axes})
+    return set[int].intersection(*found) if found else set()

@@ -12,7 +12,11 @@ where a pair is masked:
 A number masks a pair if no score can make up for it: −∞, the lowest numbers of a dtype, and one
 number up to −10⁴ in a tensor that else has zeros only. Between these lie biases such as ALiBi and
 masks that were added to them, which can't be told apart: then the mask is unknown (`Unknown`), and
-whatever counts allowed pairs refuses it.
+whatever counts allowed pairs refuses it. So it is with −1000 in place of scores or added to them,
+which leaves no weight either. The numbers of ALiBi reach as far in long texts, but by small steps:
+
+    added   0 ... −50 ... −103 ... −4000      a bias
+            0             −1000               unknown
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,9 +52,16 @@ _NO_SCORE = -1e30
 _NO_SCORE_FLOAT16 = -3e4
 """The same in float16, whose finfo.min is −65504."""
 
-_FILLED_WEIGHT = -103.0
+_NO_WEIGHT = -103.0
 """e^−103 is the smallest weight in float32. What is filled in between this and `MASKS` leaves no
 weight, and may be meant as a score or as a mask."""
+
+_STEP = 52.0
+"""The largest step between the numbers of a bias where they pass `_NO_WEIGHT`. The steps of ALiBi
+are its slopes, at most 1. A mask of −103, the highest that leaves no weight, is 103 from 0."""
+
+_STEEP = 1e3
+"""Factors on scores are below: temperatures of CLIP and Swin v2 reach 100."""
 
 Masked = Bool[Tensor, "..."] | None
 """The masked pairs in the shape of scores; None if there are none."""
@@ -66,7 +77,8 @@ class ScoreMask:
 
     Attributes:
         masked: the masked pairs.
-        operands: the tensors whose product they are: queries and keys in either order.
+        operands: the tensors whose product they are: queries, and keys [..., keys, key_dim]; the
+            other way round if the scores were transposed later.
     """
 
     masked: Masked
@@ -86,6 +98,7 @@ def masked_by(added: Any, num_keys: int) -> Masked:
     if not isinstance(added, Tensor) or not added.is_floating_point() or added.dim() == 0:
         return None
     low = added <= MASKS
+    _check_steps(added)
     if not bool(low.any()):
         return None
     if added.shape[-1] != num_keys:
@@ -101,6 +114,21 @@ def masked_by(added: Any, num_keys: int) -> Masked:
     if is_mask and bool((low | (added == 0.0)).all()):
         return low
     raise Unknown
+
+
+def _check_steps(added: Tensor) -> None:
+    """Raise Unknown if numbers that leave no weight are far below all others, as masks are.
+
+    Also if some are as far above them: of scores that are turned round later, they are masks.
+    """
+    if bool((added >= -_NO_WEIGHT).any()):
+        raise Unknown
+    low = (added <= _NO_WEIGHT) & (added > MASKS)
+    if bool(low.any()):
+        infinite = torch.tensor(torch.inf, dtype=added.dtype, device=added.device)
+        highest = torch.where(low, added, -infinite).max()
+        if bool(torch.where(added > _NO_WEIGHT, added, infinite).min() > highest + _STEP):
+            raise Unknown
 
 
 def is_lowest(bias: Tensor) -> Bool[Tensor, "..."]:
@@ -135,7 +163,7 @@ def mask_after(
     if function in COPIES:
         masked = before
     elif function in SCALES:
-        _check_scale(arguments, options)
+        _check_scale(arguments, options, mask_of)
         masked = before
     elif function in ADDS or function in SUBTRACTS:
         masked = _added(function in SUBTRACTS, arguments, options, mask_of)
@@ -157,12 +185,17 @@ def mask_after(
             raise Unknown
         if lower is not None and bool(torch.as_tensor(lower).max() > MASKS):
             raise Unknown
+        upper = _argument(2, "max", arguments, options) if function in CLAMPS else None
+        if upper is not None and bool(torch.as_tensor(upper).min() <= _NO_WEIGHT):
+            raise Unknown
         masked = before
     else:
         # Elementwise, on scores that all may be attended to.
         others = [x for x in tensors_of(arguments, options) if mask_of(x) is None]
-        low = (x for x in others if x.is_floating_point() and bool((x <= MASKS).any()))
-        if before is not None or function in IN_PLACE or any(True for _ in low):
+        numbers = [x for x in (*arguments, *options.values()) if isinstance(x, int | float)]
+        low = any(x.is_floating_point() and bool((x <= _NO_WEIGHT).any()) for x in others)
+        low = low or any(x <= _NO_WEIGHT for x in numbers)
+        if before is not None or function in IN_PLACE or low:
             raise Unknown
         masked = None
     return masked
@@ -249,7 +282,7 @@ def _filled(value: Any, like: Tensor) -> Masked:
     number = float(value)
     if number <= MASKS:
         return torch.ones((), dtype=torch.bool, device=like.device)
-    if number < _FILLED_WEIGHT:
+    if not _NO_WEIGHT <= number <= -_NO_WEIGHT:
         raise Unknown
     return None
 
@@ -261,6 +294,8 @@ def _side(value: Any, mask: ScoreMask | None, condition: Tensor) -> Masked:
     if not isinstance(value, Tensor) or value.numel() == 1:
         return _filled(value, condition)
     low = value <= MASKS
+    if bool(((value.abs() >= -_NO_WEIGHT) & ~low).any()):
+        raise Unknown
     return low if bool(low.any()) else None
 
 
@@ -285,8 +320,16 @@ def _set(scores: Tensor, index: Any, value: Any, before: Masked) -> Masked:
     return masked
 
 
-def _check_scale(arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
-    """Raise Unknown if scores are multiplied by a number that is not positive."""
+def _check_scale(
+    arguments: Sequence[Any],
+    options: Mapping[str, Any],
+    mask_of: Callable[[Any], ScoreMask | None],
+) -> None:
+    """Raise Unknown if scores are multiplied by a number that may turn them round or mask them."""
     for factor in (*arguments, *options.values()):
         if isinstance(factor, int | float) and factor <= 0:
+            raise Unknown
+        if not isinstance(factor, Tensor) or mask_of(factor) is not None:
+            continue
+        if bool((factor < 0).any() or (factor > _STEEP).any()):
             raise Unknown

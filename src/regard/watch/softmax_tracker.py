@@ -50,6 +50,7 @@ from regard.watch.product import (
     WeightMask,
     operands,
     probe_of,
+    queries_and_keys,
     read_product,
     read_sum,
 )
@@ -77,7 +78,7 @@ class _Start:
         frame: the running module.
         scored: whether its scores may be products of queries and keys; then it must be reported if
             it is not followed.
-        operands: the tensors whose product the scores are, if they were followed.
+        operands: queries and keys; see `ScoreMask`.
         followed: maximum number of its weights that were multiplied together; 0 if none.
         alive: number of tensors derived from it.
         narrowed: its masked scores, if pairs were masked.
@@ -567,7 +568,7 @@ class SoftmaxTracker:
         try:
             added = [x for x in tensors_of(arguments, options) if not any(x is y for y in factors)]
             masked = masked_by(added[0], result.shape[-1]) if added else None
-            self._track_scores(result, masked, factors)
+            self._track_scores(result, masked, queries_and_keys(function, arguments, options))
         except Unknown:
             pass
         return result
