@@ -39,6 +39,7 @@ from tests.attribution.models import (
     tokenizer,
     tokenizer_that_begins_with_a_space,
 )
+from tests.checkpointing import checkpointed
 from tests.small import GROUPED, HIDDEN, SIZES, T5
 
 PROMPT = (
@@ -219,7 +220,7 @@ def test_models_that_were_told_to_checkpoint_do_so_in_evaluation(
 ) -> None:
     """transformers itself does in training only."""
     model, plain = decoder(), run()
-    model.gradient_checkpointing_enable()
+    checkpointed(model)
     monkeypatch.setattr(scoring, "_KEPT", 0)
     found = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
     assert found.checkpointed
