@@ -15,7 +15,7 @@ from regard.views.page import Page
 if TYPE_CHECKING:
     from regard.attribution.attribution import Attribution
 
-VERSION = 1
+VERSION = 2
 
 TITLE = "Which passages did the answer use?"
 
@@ -55,6 +55,7 @@ def facts_of(
     """Return the data of the page."""
     counted = f"{len(found.passages):,} passages · {len(found.prompt_tokens):,} tokens"
     exact = {} if checked is None else dict(zip(checked.passages, checked.exact, strict=True))
+    said = {} if checked is None else checked.disagreements
     by_head = None if found.by_head is None else found.by_head.permute(2, 0, 1)
     return {
         "version": VERSION,
@@ -72,6 +73,7 @@ def facts_of(
             _number(float(exact[number])) if number in exact else None
             for number in range(len(found.passages))
         ],
+        "disagreements": [said.get(number) for number in range(len(found.passages))],
         "by_token": None if found.by_token is None else _rows(found.by_token),
         "by_head": None if by_head is None else [_rows(passage) for passage in by_head],
         "looks": None if found.looks is None else [_looks(passage) for passage in found.looks],
