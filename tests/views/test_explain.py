@@ -126,7 +126,8 @@ def test_weights_of_plain_attention() -> None:
     assert (found.asking, list(found.tokens)) == ("d", ["a", "b", "c", "d"])
     assert torch.equal(found.weights, model.weights[1, 1, 3, :4].double())
     assert found.query is found.keys is found.scores is found.scaled is found.output is None
-    assert found.notes[1:] == [
+    assert found.notes == [
+        "the model, head 1",
         "1 token is left out: weight 0 or masked",
         "the model computes its softmax itself: only the weights are known",
     ]

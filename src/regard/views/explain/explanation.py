@@ -201,7 +201,7 @@ def explain_call(
 
 
 def _notes(call: AttentionCall, head: int, hidden: int) -> list[str]:
-    notes = [f"{call.module}, head {call.head_numbers[head]}"]
+    notes = [f"{call.module or 'the model'}, head {call.head_numbers[head]}"]
     if hidden:
         left = "1 token is" if hidden == 1 else f"{hidden} tokens are"
         notes.append(f"{left} left out: weight 0 or masked")

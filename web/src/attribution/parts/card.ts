@@ -28,7 +28,7 @@ export class Card {
     this.#grid = found.by_head ? new HeadsGrid(found, tooltip, commands.head) : null;
     this.element = element(
       "section",
-      { class: "panel passage-card", "aria-label": "The chosen passage" },
+      { class: "panel passage-card fades", "aria-label": "The chosen passage" },
       element("div", { class: "panel-head" }, this.#name, back),
       this.#facts,
       this.#status,
