@@ -91,7 +91,9 @@ def test_the_lines_of_a_mean_have_the_colours_of_its_heads(short: str, open_page
 
 def test_lines_of_more_than_eight_heads_differ(open_page: Open) -> None:
     x = torch.randn(1, 18, len(WORDS), 4, generator=torch.Generator().manual_seed(0))
-    page = open_page(regard.page(regard.AttentionMatrix(x, x), WORDS).html, "#layer=0&head=mean&token=7")
+    page = open_page(
+        regard.page(regard.AttentionMatrix(x, x), WORDS).html, "#layer=0&head=mean&token=7"
+    )
     shown(page)
     lines = """() => new Set([...document.querySelectorAll('.strong path')].map(
         path => path.style.stroke + path.style.strokeDasharray)).size"""

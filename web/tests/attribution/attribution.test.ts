@@ -49,7 +49,7 @@ describe("scores", () => {
   it("are named by the beginning of their passage", () => {
     expect(nameOf(found, 2)).toBe("“Three are”");
     const prompt = [...found.prompt.slice(0, 5), `[2] ${"word ".repeat(20)}`, " are"];
-    expect(nameOf({ ...found, prompt }, 2)).toBe(`“[2] ${"word ".repeat(7)}…”`);
+    expect(nameOf({ ...found, prompt }, 2)).toBe(`“[2]${" word".repeat(7)}…”`);
   });
 
   it("have one scale for all words", () => {
