@@ -127,7 +127,10 @@ SUMMARIES = (Received(), Pool(256), TopKeys(8))
 def summarize_long() -> None:
     """Summarise the effects of all heads at 8,192 tokens, with checkpoints."""
     model, tokens = loaded().requires_grad_(False).train(), text(LONG)
-    model.gradient_checkpointing_enable({"use_reentrant": False})
+    # Its name in older versions of transformers comes second.
+    names = ("activation_checkpointing_enable", "gradient_checkpointing_enable")
+    enable = next(getattr(model, name) for name in names if hasattr(model, name))
+    enable({"use_reentrant": False})
     before, start = peak_bytes(), time.perf_counter()
     with regard.watch(model, effects=True) as seen:
         model(tokens, use_cache=False, logits_to_keep=1).logits[0, -1, 0].backward()

@@ -9,6 +9,7 @@ import pyarrow
 import pytest
 
 from regard.atlas.report import report
+from regard.atlas.report.about import headline
 from regard.atlas.report.examples import AROUND, HighlightSpan, pieces_of
 from regard.atlas.report.facts import facts_of
 from regard.atlas.report.measures import MEASURES
@@ -214,3 +215,8 @@ class TestDocument:
 
     def test_the_title_names_the_model(self) -> None:
         assert "<title>a/model&lt;b&gt; · atlas</title>" in report(tables("heads"), ABOUT)
+
+
+def test_one_of_a_kind_is_not_a_plural() -> None:
+    about = {"layers": 1, "heads": 12, "documents": 1, "tokens": 1234}
+    assert headline(about) == "1 layer · 12 heads · 1 document · 1,234 tokens"

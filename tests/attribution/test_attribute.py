@@ -30,7 +30,7 @@ from transformers import (
 )
 
 import regard
-from regard.attribution import HeadLooks, Passage, looks, scoring
+from regard.attribution import Attribution, HeadLooks, HiddenPassages, Passage, looks, scoring
 from regard.attribution.attribute import attribute
 from regard.attribution.decoder import check_decoder
 from tests.attribution.models import (
@@ -39,6 +39,7 @@ from tests.attribution.models import (
     tokenizer,
     tokenizer_that_begins_with_a_space,
 )
+from tests.checkpointing import checkpointed
 from tests.small import GROUPED, HIDDEN, SIZES, T5
 
 PROMPT = (
@@ -219,7 +220,7 @@ def test_models_that_were_told_to_checkpoint_do_so_in_evaluation(
 ) -> None:
     """transformers itself does in training only."""
     model, plain = decoder(), run()
-    model.gradient_checkpointing_enable()
+    checkpointed(model)
     monkeypatch.setattr(scoring, "_KEPT", 0)
     found = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
     assert found.checkpointed
@@ -309,6 +310,74 @@ def test_it_says_what_it_found() -> None:
     assert f"{score:+.3f}" in lines[0]
     assert repr(found).startswith("Attribution(4 passages, how='effects')\nanswer: ")
     assert repr(found.verify(1)).splitlines()[-1].startswith("Spearman ")
+
+
+def with_scores(scores: Sequence[float]) -> Attribution:
+    """Return an attribution of as many passages with these scores."""
+    found = run()
+    passages = [replace(found.passages[0], text=f"passage {n}") for n in range(len(scores))]
+    unknown = {"by_head": None, "by_token": None, "looks": None}
+    return replace(found, passages=passages, scores=torch.tensor(scores), **unknown)
+
+
+def listed_in(table: str) -> list[int]:
+    return [int(number) for number in re.findall(r"passage (\d+)$", table, re.MULTILINE)]
+
+
+def test_the_strongest_of_either_sign_are_never_left_out() -> None:
+    # The strongest opponent was left out of six, though it was stronger than all others.
+    found = with_scores([0.9, 0.5, -3.47, 0.4, 0.3, 0.2])
+    assert listed_in(repr(found)) == [0, 1, 3, 4, 5, 2]
+    assert listed_in(found.table()) == [0, 1, 3, 4, 5, 2]
+    some = found.table(3)
+    assert listed_in(some) == [0, 1, 2]
+    assert some.splitlines()[-1] == "3 other passages, +0.200 to +0.400"
+    assert listed_in(found.table(5)) == [0, 1, 3, 4, 2]
+    assert found.table(5).endswith("\n1 other passage, +0.200")
+    opposing = with_scores([-3.0, -2.0, 0.1, -1.0])
+    assert listed_in(opposing.table(2)) == [2, 0]
+    assert listed_in(opposing.table(1)) == [0]
+    many = with_scores([float(-n) for n in range(25)])
+    assert "5 other passages" in repr(many)
+    assert listed_in(repr(many))[-1] == 24
+    with pytest.raises(ValueError, match="count must be at least 1, got 0"):
+        found.table(0)
+
+
+def test_measured_passages_are_ranked_by_what_was_measured() -> None:
+    found = with_scores([0.297, 0.5, -0.4, 0.02])
+    exact = torch.tensor([-1.389, 2.0, -0.5, 0.01])
+    checked = HiddenPassages([0, 1, 2, 3], found.scores, exact, "effects")
+    assert checked.disagreements == {0: "opposite sign", 1: "4 × the score"}
+    assert "opposite sign" in repr(checked).splitlines()[1]
+    table = found.table(checked=checked)
+    assert listed_in(table) == [1, 3, 2, 0]
+    *_, last = table.splitlines()
+    assert last.split()[:4] == ["+0.297", "-1.389", "opposite", "sign"]
+    # Of those that were not measured, the score is known.
+    some = HiddenPassages([0], found.scores[:1], exact[:1], "effects")
+    assert listed_in(found.table(checked=some)) == [1, 3, 2, 0]
+    assert listed_in(found.table()) == [1, 0, 3, 2]
+    weights = replace(checked, how="attention")
+    assert weights.disagreements == {}
+    assert listed_in(found.table(checked=weights)) == [1, 0, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("score", "loss", "said"),
+    [
+        (0.05, -0.05, ""),
+        (0.05, -0.2, "opposite sign"),
+        (1.0, 2.9, ""),
+        (1.0, 3.5, "3.5 × the score"),
+        (-1.0, -0.25, "0.25 × the score"),
+        (0.0, 0.5, "the score is 0"),
+        (0.5, 0.0, "0 × the score"),
+    ],
+)
+def test_what_disagrees(score: float, loss: float, said: str) -> None:
+    one = HiddenPassages([7], torch.tensor([score]), torch.tensor([loss]), "effects")
+    assert one.disagreements == ({7: said} if said else {})
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,16 @@
 """The page of an attribution, in a browser: each number in it is that of Python."""
 
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from regard.attribution import Attribution, HiddenPassages, attribute
+from regard.attribution.ranking import best_known
 from tests.attribution.models import decoder, tokenizer
 from tests.browsing import findings_on_screens, opening, until
 from tests.views.page.conftest import browser as browser
@@ -56,13 +60,19 @@ def written(value: float) -> str:
 def ranking(page: Any) -> list[tuple[int, str]]:
     """The passages in the order of the list, with their scores."""
     rows = page.locator(".ranking-row")
-    numbers = rows.locator(".number").all_inner_texts()
-    return list(zip(map(int, numbers), rows.locator(".score").all_inner_texts(), strict=True))
+    numbers = [int(row.get_attribute("data-passage")) for row in rows.all()]
+    return list(zip(numbers, rows.locator(".score").all_inner_texts(), strict=True))
 
 
-def expected_ranking(scores: Any) -> list[tuple[int, str]]:
-    order = scores.argsort(descending=True, stable=True).tolist()
+def expected_ranking(scores: Any, known: Any = None) -> list[tuple[int, str]]:
+    known = scores if known is None else known
+    order = known.argsort(descending=True, stable=True).tolist()
     return [(number, written(scores[number].item())) for number in order]
+
+
+def name_of(passage: int) -> str:
+    """How the page names a passage: all of these are short."""
+    return f"“{PROMPT.splitlines()[passage]}”"
 
 
 class TestNumbers:
@@ -70,7 +80,8 @@ class TestNumbers:
         self, html: str, found: Attribution, checked: HiddenPassages, open_page: Open
     ) -> None:
         page = open_page(html)
-        assert ranking(page) == expected_ranking(found.scores)
+        known = best_known(found.scores, checked)
+        assert ranking(page) == expected_ranking(found.scores, known)
         hidden = page.locator(".ranking-row:has(.exact)")
         assert {
             int(row.get_attribute("data-passage")): row.locator(".exact").inner_text()
@@ -84,7 +95,9 @@ class TestNumbers:
         assert texts == [passage.text for passage in found.passages]
         assert page.locator(".prompt").inner_text() == PROMPT
 
-    def test_words_have_their_own(self, html: str, found: Attribution, open_page: Open) -> None:
+    def test_words_have_their_own(
+        self, html: str, found: Attribution, checked: HiddenPassages, open_page: Open
+    ) -> None:
         page = open_page(html)
         assert found.by_token is not None
         words = page.locator(".word")
@@ -97,12 +110,38 @@ class TestNumbers:
                 page.locator(".prompt-panel .legend").inner_text().replace("\n", " ")
             )
         page.locator("h1").hover()
-        assert ranking(page) == expected_ranking(found.scores)
+        known = best_known(found.scores, checked)
+        assert ranking(page) == expected_ranking(found.scores, known)
         words.nth(2).click()
         page.locator("h1").hover()
         assert ranking(page) == expected_ranking(found.by_token[2])
         page.keyboard.press("Escape")
-        assert ranking(page) == expected_ranking(found.scores)
+        assert ranking(page) == expected_ranking(found.scores, known)
+
+    def test_a_disagreement_is_marked(self, found: Attribution, open_page: Open) -> None:
+        scores = torch.tensor([0.3, -3.5, 0.5, 0.1])
+        checked = HiddenPassages([0, 2], scores[[0, 2]], torch.tensor([-1.4, 0.6]), "effects")
+        page = open_page(replace(found, scores=scores).page(checked=checked).html)
+        assert [number for number, _ in ranking(page)] == [2, 3, 0, 1]
+        (marked,) = page.locator(".ranking-row:has(.disagrees)").all()
+        assert marked.get_attribute("data-passage") == "0"
+        assert marked.locator(".disagrees").inner_text() == "opposite sign"
+        assert marked.locator(".score").inner_text() == "+0.300"
+        marked.click()
+        facts = page.locator(".passage-card .facts").inner_text()
+        assert "rank 3 of 4" in facts
+        assert "measured and predicted disagree: opposite sign" in facts
+        # Its text is shaded by what was measured.
+        opposing, supporting = (
+            page.locator(f".passage[data-passage='{number}']").evaluate(
+                "one => getComputedStyle(one).backgroundColor"
+            )
+            for number in (0, 2)
+        )
+        red, blue = (int(part) for part in re.findall(r"\d+", opposing)[::2])
+        assert red > blue
+        red, blue = (int(part) for part in re.findall(r"\d+", supporting)[::2])
+        assert blue > red
 
     def test_heads_and_their_rows(self, html: str, found: Attribution, open_page: Open) -> None:
         assert found.by_head is not None
@@ -111,7 +150,7 @@ class TestNumbers:
         tokens = [*PROMPT.split(), *ANSWER.split()]
         for passage, looks in enumerate(found.looks):
             page.locator(f".passage[data-passage='{passage}']").click()
-            assert page.locator(".passage-card h2").inner_text() == f"Passage {passage}"
+            assert page.locator(".passage-card h2").inner_text() == name_of(passage)
             labels = page.locator(".atlas-cell").evaluate_all(
                 "cells => cells.map(cell => cell.getAttribute('aria-label'))"
             )
@@ -166,22 +205,24 @@ class TestOtherWays:
         assert page.evaluate(TEXT_FAULTS) == []
 
     def test_damage_is_said(self, html: str, open_page: Open) -> None:
-        page = open_page(html.replace('{"version":1', '{"version":1,,', 1))
+        page = open_page(html.replace('{"version":2', '{"version":2,,', 1))
         assert "the file is damaged" in page.get_by_role("alert").inner_text()
 
 
 class TestUse:
-    def test_by_keys_alone(self, html: str, found: Attribution, open_page: Open) -> None:
-        order = found.scores.argsort(descending=True).tolist()
+    def test_by_keys_alone(
+        self, html: str, found: Attribution, checked: HiddenPassages, open_page: Open
+    ) -> None:
+        order = best_known(found.scores, checked).argsort(descending=True).tolist()
         page = open_page(html)
         title = page.locator(".passage-card h2")
-        assert title.inner_text() == f"Passage {order[0]}"
+        assert title.inner_text() == name_of(order[0])
         page.keyboard.press("]")
-        assert title.inner_text() == f"Passage {order[1]}"
+        assert title.inner_text() == name_of(order[1])
         page.locator(".passage[tabindex='0']").focus()
         page.keyboard.press("Home")
         page.keyboard.press("ArrowRight")
-        assert title.inner_text() == "Passage 1"
+        assert title.inner_text() == name_of(1)
         page.locator(".word[tabindex='0']").focus()
         page.keyboard.press("ArrowRight")
         assert page.locator(".word[aria-pressed='true']").inner_text() == "bought"
@@ -194,7 +235,7 @@ class TestUse:
 
     def test_the_address_follows_and_is_restored(self, html: str, open_page: Open) -> None:
         page = open_page(html, "#passage=2&head=1.3&word=1")
-        assert page.locator(".passage-card h2").inner_text() == "Passage 2"
+        assert page.locator(".passage-card h2").inner_text() == name_of(2)
         assert page.locator(".looks h3").inner_text().startswith("Layer 1, head 3")
         assert page.locator(".word[aria-pressed='true']").inner_text() == "bought"
         page.locator(".passage[data-passage='1']").click()

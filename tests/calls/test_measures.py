@@ -66,9 +66,20 @@ def test_calls_may_have_different_numbers_of_heads() -> None:
     assert measures([])["first"].shape == (0, 0)
 
 
-def test_one_of_several_sequences_must_be_chosen() -> None:
-    query, key = (x.expand(2, -1, -1, -1) for x in tensors())
-    matrix = AttentionMatrix(query, key)
-    with pytest.raises(ValueError, match="there are 2 sequences: choose one with batch=0"):
-        measure(matrix)
-    torch.testing.assert_close(measure(matrix, batch=1)["first"], measure(matrix[1])["first"])
+def test_each_of_several_sequences() -> None:
+    torch.manual_seed(0)
+    matrix = AttentionMatrix(*torch.randn(2, 4, HEADS, LENGTH, DIM), pattern=causal())
+    alone = [measure(matrix, batch=number) for number in range(4)]
+    for name, values in measure(matrix).items():
+        assert values.shape == (4, HEADS)
+        torch.testing.assert_close(values, torch.stack([one[name] for one in alone]))
+    assert measure(matrix[:, 1])["entropy"].shape == (4, 1)
+    assert measure(matrix[0, 1])["entropy"].shape == (1,)
+    fewer = matrix[:, :2]
+    found = measures([matrix, fewer])["entropy"]
+    assert found.shape == (2, 4, HEADS)
+    assert bool(found[1, :, 2].isnan().all())
+    assert torch.equal(found[1, :, :2], found[0, :, :2])
+    with pytest.raises(ValueError, match="equally many sequences, got 1, 4: choose one with bat"):
+        measures([matrix, matrix[:1]])
+    assert measures([matrix, matrix[:1]], batch=0)["entropy"].shape == (2, HEADS)

@@ -10,8 +10,8 @@ score, its bias included, and L the largest log-sum-exp:
 - their difference is rounded by (S + L) · ε at most, and so are the two steps it may be taken in;
 - a weight is the exponential of it, or the product of two exponentials: 40 ε, and 2 ε.
 
-What adds up is a share of the weight: weight · share is allowed, and a smallest normal number
-besides, below which digits are lost.
+What adds up is a share of the weight: weight · share is allowed, and 1.3 smallest normal numbers
+besides, below which weights are 0.
 """
 
 from typing import Any
@@ -102,8 +102,12 @@ def lse_tolerance(case: Case, dtype: torch.dtype, sinks: Tensor | None = None) -
 
 
 def tiny(dtype: torch.dtype) -> float:
-    """Return below what a number that is computed from the dtype loses digits."""
-    return torch.finfo(lse_dtype(dtype)).smallest_normal
+    """Return below what a weight that is computed from the dtype may be 0.
+
+    Numbers lose digits below the smallest normal number, and `exponential_` returns 0 up to e^0.251
+    times that, which a score that is rounded may exceed or not.
+    """
+    return 1.3 * torch.finfo(lse_dtype(dtype)).smallest_normal
 
 
 def allowance(case: Case, dtype: torch.dtype, sinks: Tensor | None = None) -> Tensor:

@@ -193,3 +193,17 @@ def test_weights_that_the_pattern_forbids_are_all_kept_or_all_zero(
     allowed = pattern.allows(range(length), range(length))
     kept, gone = torch.equal(found, weights), torch.equal(found, weights * allowed)
     assert kept or gone, f"{int((found == 0).sum())} of {int((~allowed).sum()) * 2} are zero"
+
+
+def test_weights_of_one_head() -> None:
+    weights = torch.randn(5, 7, generator=torch.Generator().manual_seed(0)).softmax(dim=-1)
+    pattern = causal()
+    one = AttentionMatrix.from_weights(weights, pattern=pattern)
+    four = AttentionMatrix.from_weights(weights[None, None], pattern=pattern)[0, 0]
+    assert one.axes == ("queries", "keys")
+    assert torch.equal(one.dense(), four.dense())
+    assert torch.equal(one.received().queries, four.received().queries)
+    assert torch.equal(one[4], weights[4])
+    weights[0, 0] = 0.5
+    with pytest.raises(RuntimeError, match="weights was modified in place"):
+        one.dense()

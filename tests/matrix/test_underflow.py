@@ -10,7 +10,8 @@ from torch import Tensor
 from regard import AttentionMatrix, causal
 from regard.matrix import Entropy, Received, TopKeys
 from regard.matrix import scores as module
-from regard.matrix.exponential import exponential_
+from regard.matrix.exponential import exponential_, lowest_exponent
+from tests.matrix.cases import tiny
 
 ALL = (slice(None),)
 
@@ -74,6 +75,16 @@ def test_a_log_sum_exp_far_from_small_scores(sink: float, given: bool) -> None:
     assert torch.allclose(received.total.double(), exact.sum(dim=2), rtol=1e-4, atol=2e-36)
     strongest = exact.topk(3, dim=-1).values
     assert torch.allclose(top.weights.double(), strongest, rtol=1e-4, atol=1e-37)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_weights_are_0_below_a_bound_that_tests_allow(dtype: torch.dtype) -> None:
+    bound = lowest_exponent(dtype)
+    below, above = (torch.tensor([bound + step], dtype=dtype) for step in (-1e-3, 3e-3))
+    assert exponential_(below.clone()).item() == 0.0
+    assert exponential_(above.clone()).item() == pytest.approx(math.exp(above.item()), rel=1e-4)
+    # A weight that is made 0 is off by itself.
+    assert math.exp(bound + 2e-3) < tiny(dtype)
 
 
 def test_only_named_columns_are_looked_at() -> None:

@@ -9,7 +9,7 @@ from torch import nn
 
 import regard
 from regard.calls.call import AttentionCall
-from regard.views import explain, explain_call, worked_example
+from regard.views import explain, explain_call, steps, worked_example
 from regard.watch import Seen
 
 # What follows from the vectors of the worked example, by hand and to three digits.
@@ -100,6 +100,42 @@ def test_a_token_without_values() -> None:
     assert found.output is None
     with pytest.raises(ValueError, match=r"as many tokens as keys \(5\), got 2"):
         explain_call(watched(values=False)[0], ["a", "b"], 0)
+
+
+class Plain(nn.Module):
+    """Attention as a tutorial writes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.qkv = nn.Linear(8, 24)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        scores = query @ key.mT / 2
+        masked = torch.ones(5, 5, dtype=torch.bool).triu(1)
+        self.weights = scores.masked_fill(masked, -torch.inf).softmax(dim=-1)
+        return self.weights @ value
+
+
+def test_weights_of_plain_attention() -> None:
+    model = Plain()
+    with regard.watch(model) as seen:
+        model(torch.randn(2, 5, 8))
+    found = explain_call(seen[0], list("abcde"), 3, head=1, batch=1)
+    assert (found.asking, list(found.tokens)) == ("d", ["a", "b", "c", "d"])
+    assert torch.equal(found.weights, model.weights[1, 1, 3, :4].double())
+    assert found.query is found.keys is found.scores is found.scaled is found.output is None
+    assert found.notes == [
+        "the model, head 1",
+        "1 token is left out: weight 0 or masked",
+        "the model computes its softmax itself: only the weights are known",
+    ]
+    row = json.loads(json.dumps(found.as_data()))["rows"][0]
+    assert row["weight"] == pytest.approx(float(found.weights[0]))
+    assert row["key"] is row["score"] is row["scaled"] is row["value"] is None
+    (panel,) = steps(found).axes
+    assert panel.get_title() == "softmax"
 
 
 def test_data_is_json() -> None:

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 import regard
 from regard.versions import Overwritten
 from regard.watch import Seen
+from tests.checkpointing import checkpointed
 from tests.watch.calls import Kernel, inputs
 from tests.watch.zoo import ZOO, Kind, made
 
@@ -218,10 +219,7 @@ class TestGradients:
         kind = ZOO["Llama"]
         model, given = made(kind).train(), {**kind.inputs("left"), "use_cache": False}
         plain, _ = watched(made(kind), given)
-        # Its name in older versions comes second.
-        names = ("activation_checkpointing_enable", "gradient_checkpointing_enable")
-        enable = next(getattr(model, name) for name in names if hasattr(model, name))
-        enable({"use_reentrant": False})
+        checkpointed(model, use_reentrant=False)
         model.requires_grad_(not frozen)
         with regard.watch(model, effects=True) as seen:
             target_of(model(**given), given).backward()

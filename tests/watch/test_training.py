@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 import regard
 from regard.matrix.scores import Scores
+from tests.checkpointing import checkpointed
 from tests.watch.calls import Kernel
 from tests.watch.traces import inputs, same, stack
 from tests.watch.zoo import ZOO, made
@@ -62,12 +63,7 @@ class TestTraining:
         model = made(ZOO["Llama"]).train()
         given = {**ZOO["Llama"].inputs("left"), "use_cache": False}
         expected = gradients(model, lambda: model(**given)[0])
-        options = {"use_reentrant": reentrant}
-        if hasattr(model, "activation_checkpointing_enable"):
-            model.activation_checkpointing_enable(activation_checkpointing_kwargs=options)
-        else:
-            # Its name in older versions.
-            model.gradient_checkpointing_enable(options)
+        checkpointed(model, use_reentrant=reentrant)
         model.enable_input_require_grads()
         with regard.watch(model) as seen:
             found = gradients(model, lambda: model(**given)[0])

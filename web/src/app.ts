@@ -90,12 +90,12 @@ export function startApp(root: HTMLElement, given: Given): void {
       controller.change({ token, direction: "to", pinned: true, hovered: null });
       revealSoon();
     });
-  const heads = new HeadsView(maps, newPicture, (section) => {
+  const heads = new HeadsView(page, maps, newPicture, (section) => {
     controller.goTo({ block: controller.state.place.block, section });
   });
   const reading = new Reading(controller, heads, page.sentence_b_start !== null, tooltip);
   const table = new KeyTable(page, (token) => goToToken(token));
-  const map = new HeadMapView(maps, newPicture());
+  const map = new HeadMapView(page, maps, newPicture());
 
   const columns = Math.max(...blocks.map((block) => block.heads)) + 1;
   const workspace = element(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from regard.atlas.about import About
 from regard.atlas.extra import needed
 from regard.atlas.tables import SCHEMA
+from regard.views.numbers import counted
 
 if TYPE_CHECKING:
     import pandas
@@ -89,5 +90,5 @@ class Atlas:
         about = self.about
         return (
             f"Atlas({str(self.path)!r}: {about.model}, {about.layers} × {about.heads} heads, "
-            f"{about.tokens:,} tokens of {about.documents:,} documents)"
+            f"{counted(about.tokens, 'token')} of {counted(about.documents, 'document')})"
         )

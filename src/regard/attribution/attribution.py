@@ -14,6 +14,7 @@ from regard.attribution.hidden import HiddenPassages
 from regard.attribution.looks import HeadLooks
 from regard.attribution.page import page_of
 from regard.attribution.passages import Passage
+from regard.attribution.ranking import best_known, left_out, listed
 from regard.effects.verify import strongest_and_others
 from regard.errors import check_positive
 from regard.views.numbers import bar
@@ -23,6 +24,9 @@ How = Literal["effects", "attention", "leave-one-out"]
 
 _SURE = math.log(0.7)
 """Above this log-probability of a token, slopes are far below what hiding a passage does."""
+
+_PRINTED = 20
+"""So many passages are printed; `table` has all."""
 
 _WIDTH = 72
 """So many characters of a passage are printed."""
@@ -139,18 +143,42 @@ class Attribution:
             )
         return found
 
-    def table(self, count: int | None = None) -> str:
-        """Return the passages as lines of text, the largest score first."""
-        largest = max(float(self.scores.abs().max()), 1e-12)
+    def table(self, count: int | None = None, *, checked: HiddenPassages | None = None) -> str:
+        """Return the passages as lines of text, those that support the answer most first.
+
+        Args:
+            count: how many, the strongest of either sign; all by default. The last line says how
+                many are left out.
+            checked: what `verify` found: these passages are ranked by what the answer truly loses,
+                and it is said where that disagrees with the score.
+
+        Raises:
+            ValueError: count is below 1.
+        """
+        check_positive(count=1 if count is None else count)
+        values = best_known(self.scores, checked)
+        shown = listed(values, len(self.passages) if count is None else count)
+        exact = {} if checked is None else dict(zip(checked.passages, checked.exact, strict=True))
+        said = {} if checked is None else checked.disagreements
+        largest = max(float(values.abs().max()), 1e-12)
         lines = [
             f"answer: {self.answer.strip()}  (log-probability {self.log_prob:.2f}; by {self.how})"
         ]
         lines += self.notes
-        for passage, score in self.top(len(self.passages) if count is None else count):
-            text = " ".join(passage.text.split())
+        if checked is not None:
+            lines.append(f"{'score':>8}  {'exact':>8}")
+        for number in shown:
+            text = " ".join(self.passages[number].text.split())
             text = text if len(text) <= _WIDTH else f"{text[: _WIDTH - 2].rstrip()} …"
-            lines.append(f"{score:+8.3f}  {bar(abs(score) / largest):<10}  {text}")
-        return "\n".join(lines)
+            numbers = f"{float(self.scores[number]):+8.3f}"
+            if checked is not None:
+                loss = f"{float(exact[number]):+8.3f}" if number in exact else ""
+                numbers += f"  {loss:>8}  {said.get(number, ''):<15}"
+            lines.append(f"{numbers}  {bar(abs(float(values[number])) / largest):<10}  {text}")
+        others = left_out(values, shown)
+        return "\n".join([*lines, others] if others else lines)
 
     def __repr__(self) -> str:
-        return f"Attribution({len(self.passages)} passages, how={self.how!r})\n{self.table(5)}"
+        return (
+            f"Attribution({len(self.passages)} passages, how={self.how!r})\n{self.table(_PRINTED)}"
+        )

@@ -9,13 +9,14 @@ from regard.attribution.hidden import HiddenPassages
 from regard.attribution.looks import HeadLooks
 from regard.calls.tokens import readable
 from regard.views import diverging
+from regard.views.numbers import counted
 from regard.views.one_file import one_file
 from regard.views.page import Page
 
 if TYPE_CHECKING:
     from regard.attribution.attribution import Attribution
 
-VERSION = 1
+VERSION = 2
 
 TITLE = "Which passages did the answer use?"
 
@@ -45,7 +46,8 @@ def page_of(
         facts=facts_of(found, title=title, about=about, checked=checked),
         sorry="This page shows passages and their scores with the help of JavaScript.",
     )
-    summary = f"{len(found.passages):,} passages, {len(found.prompt_tokens):,} tokens"
+    tokens = counted(len(found.prompt_tokens), "token")
+    summary = f"{counted(len(found.passages), 'passage')}, {tokens}"
     return Page(html, summary, title)
 
 
@@ -53,13 +55,14 @@ def facts_of(
     found: "Attribution", *, title: str, about: str, checked: HiddenPassages | None
 ) -> dict[str, Any]:
     """Return the data of the page."""
-    counted = f"{len(found.passages):,} passages · {len(found.prompt_tokens):,} tokens"
+    sizes = (counted(len(found.passages), "passage"), counted(len(found.prompt_tokens), "token"))
     exact = {} if checked is None else dict(zip(checked.passages, checked.exact, strict=True))
+    said = {} if checked is None else checked.disagreements
     by_head = None if found.by_head is None else found.by_head.permute(2, 0, 1)
     return {
         "version": VERSION,
         "title": title,
-        "about": " · ".join(words for words in (about, counted) if words),
+        "about": " · ".join(words for words in (about, *sizes) if words),
         "colours": {"light": diverging.LIGHT, "dark": diverging.DARK},
         "how": found.how,
         "log_prob": _number(found.log_prob),
@@ -72,6 +75,7 @@ def facts_of(
             _number(float(exact[number])) if number in exact else None
             for number in range(len(found.passages))
         ],
+        "disagreements": [said.get(number) for number in range(len(found.passages))],
         "by_token": None if found.by_token is None else _rows(found.by_token),
         "by_head": None if by_head is None else [_rows(passage) for passage in by_head],
         "looks": None if found.looks is None else [_looks(passage) for passage in found.looks],

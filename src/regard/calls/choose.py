@@ -27,6 +27,15 @@ def one_sequence(
     return sequence_of(what if isinstance(what, AttentionMatrix) else _matrix_of(what), batch)
 
 
+def one_or_all_sequences(
+    what: AttentionMatrix | AttentionCall, batch: int | None = None
+) -> AttentionMatrix:
+    """Return the matrix of one sequence, or of all if there are several and none is chosen."""
+    matrix = what if isinstance(what, AttentionMatrix) else _matrix_of(what)
+    several = batch is None and "batch" in matrix.axes and matrix.shape[0] != 1
+    return matrix if several else sequence_of(matrix, batch)
+
+
 def sequence_of(matrix: Matrix, batch: int | None = None) -> Matrix:
     """Return one sequence of a matrix of weights, effects or norms; see `one_sequence`."""
     if "batch" not in matrix.axes:

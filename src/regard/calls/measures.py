@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from regard.calls.call import AttentionCall
-from regard.calls.choose import one_sequence
+from regard.calls.choose import one_or_all_sequences
 from regard.matrix import AttentionMatrix, Distance, Entropy, Offsets
 from regard.matrix.distance import DistanceResult
 from regard.matrix.entropy import EntropyResult
@@ -43,16 +44,19 @@ MEASURES = {
 }
 
 
-def measure(what: AttentionMatrix | AttentionCall, batch: int | None = None) -> dict[str, Tensor]:
+def measure(
+    what: AttentionMatrix | AttentionCall, batch: int | None = None
+) -> dict[str, Float[Tensor, "*sequences heads"]]:
     """Return each of `MEASURES` for each head of a call, from one pass over its matrix.
 
     Args:
         what: the call, or its matrix.
-        batch: which sequence, if there are several.
+        batch: which sequence; by default each, if there are several.
 
     Returns:
-        A tensor [heads] for each name; NaN if undefined: distance, previous token and itself in
-        cross-attention, and shares of tokens outside a slice of keys.
+        A tensor [heads] for each name, or [batch, heads] of several sequences; NaN if undefined:
+        distance, previous token and itself in cross-attention, and shares of tokens outside a slice
+        of keys.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 2, 4, 8)
@@ -70,7 +74,7 @@ def measure_and(
     what: AttentionMatrix | AttentionCall, batch: int | None, *reductions: AnyReduction
 ) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
     """Return the result of `measure`, and of other reductions from the same pass."""
-    matrix = one_sequence(what, batch)
+    matrix = one_or_all_sequences(what, batch)
     results = matrix.summarize(*REDUCTIONS, *reductions, progress=False)
     return measured(what, matrix, *results[: len(REDUCTIONS)]), results[len(REDUCTIONS) :]
 
@@ -96,7 +100,9 @@ def measured(
         if bool(torch.isin(own[own > 0] - 1, keys).all()):
             found["previous"] = offsets.previous
     unknown = torch.full_like(found["entropy"], torch.nan)
-    return {name: found.get(name, unknown).float().cpu().reshape(-1) for name in MEASURES}
+    numbers = {name: found.get(name, unknown).float().cpu() for name in MEASURES}
+    one_head = "heads" not in matrix.axes
+    return {name: x[..., None] if one_head else x for name, x in numbers.items()}
 
 
 def measures(
@@ -104,19 +110,36 @@ def measures(
     batch: int | None = None,
     *,
     progress: bool | None = None,
-) -> dict[str, Float[Tensor, "calls heads"]]:
-    """Return each of `MEASURES` for each head of each call; NaN where a call has fewer heads."""
+) -> dict[str, Float[Tensor, "calls *sequences heads"]]:
+    """Return each of `MEASURES` for each head of each call; NaN where a call has fewer heads.
+
+    Args:
+        calls: calls or matrices.
+        batch: which sequence; by default each, if there are several.
+        progress: whether to show a progress bar; see `AttentionMatrix.summarize`.
+
+    Returns:
+        A tensor [calls, heads] for each name, or [calls, batch, heads] of several sequences.
+
+    Raises:
+        ValueError: no sequence is chosen, and calls have different numbers of them.
+    """
+    if not len(calls):
+        return {name: torch.zeros(0, 0) for name in MEASURES}
     listed = progressing(calls, "layers", len(calls), progress)
     found = [measure(call, batch) for call in listed]
-    most = max((len(one["entropy"]) for one in found), default=0)
-    return {
-        name: torch.stack(
-            [
-                torch.nn.functional.pad(one[name], (0, most - len(one[name])), value=torch.nan)
-                for one in found
-            ]
+    counts = sorted({tuple(one["entropy"].shape[:-1]) for one in found})
+    if len(counts) > 1:
+        numbers = ", ".join(str(count[0] if count else 1) for count in counts)
+        raise ValueError(
+            f"calls must have equally many sequences, got {numbers}: choose one with batch=0"
         )
-        if found
-        else torch.zeros(0, 0)
-        for name in MEASURES
-    }
+    most = max(one["entropy"].shape[-1] for one in found)
+    return {name: torch.stack([_padded(one[name], most) for one in found]) for name in MEASURES}
+
+
+def _padded(
+    numbers: Float[Tensor, "*sequences heads"], num_heads: int
+) -> Float[Tensor, "*sequences num_heads"]:
+    """Return numbers for so many heads, NaN for those that a call doesn't have."""
+    return pad(numbers, (0, num_heads - numbers.shape[-1]), value=torch.nan)

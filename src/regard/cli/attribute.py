@@ -9,6 +9,7 @@ from rich.table import Table
 
 from regard.attribution import Attribution, HiddenPassages
 from regard.attribution import attribute as score
+from regard.attribution.ranking import best_known, left_out, listed
 from regard.cli.console import doing, one_line_errors, out, print_json, tell
 from regard.cli.loading import load
 from regard.cli.options import DeviceOption, JsonOption, ModelOption, PickleOption, RemoteCodeOption
@@ -33,7 +34,9 @@ def attribute(
     how: Annotated[
         str, typer.Option(help="Score by: effects, attention, leave-one-out.")
     ] = "effects",
-    top: Annotated[int, typer.Option(min=1, help="Number of passages to print.")] = 10,
+    top: Annotated[
+        int, typer.Option(min=1, help="Number of passages to print, the strongest of either sign.")
+    ] = 10,
     verify: Annotated[
         int,
         typer.Option(
@@ -100,6 +103,7 @@ def attribute(
 
 def _print(found: Attribution, checked: HiddenPassages | None, top: int) -> None:
     console, exact = out(), _exact(checked)
+    said = {} if checked is None else checked.disagreements
     console.print(f"answer: {found.answer.strip()}", markup=False)
     console.print(f"log-probability {found.log_prob:.2f}; scores by {found.how}", style="dim")
     for note in found.notes:
@@ -108,26 +112,32 @@ def _print(found: Attribution, checked: HiddenPassages | None, top: int) -> None
     table.add_column("score", justify="right", style="bold", no_wrap=True)
     if exact:
         table.add_column("exact", justify="right", no_wrap=True)
+    if said:
+        table.add_column("", style="yellow", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column("passage", overflow="ellipsis", no_wrap=True)
-    largest = max(float(found.scores.abs().max()), 1e-12)
-    order = found.scores.argsort(descending=True).tolist()
-    for number in order[:top]:
-        value = found.scores[number].item()
-        cells = [f"{value:+.3f}"]
+    values = best_known(found.scores, checked)
+    largest = max(float(values.abs().max()), 1e-12)
+    shown = listed(values, top)
+    for number in shown:
+        cells = [f"{found.scores[number].item():+.3f}"]
         if exact:
             cells.append(f"{exact[number]:+.3f}" if number in exact else "")
-        cells += [bar(abs(value) / largest), " ".join(found.passages[number].text.split())]
+        if said:
+            cells.append(said.get(number, ""))
+        cells.append(bar(abs(values[number].item()) / largest))
+        cells.append(" ".join(found.passages[number].text.split()))
         table.add_row(*map(escape, cells))
     console.print(table)
     if checked is not None:
         console.print(f"Spearman {checked.spearman:.2f}", style="dim")
-    if len(order) > top:
-        console.print(f"[dim]{len(order) - top} other passages: --top {len(order)}[/dim]")
+    if others := left_out(values, shown):
+        console.print(f"[dim]{others}: --top {len(found.passages)}[/dim]")
 
 
 def _as_data(found: Attribution, checked: HiddenPassages | None) -> dict[str, Any]:
     exact = _exact(checked)
+    said = {} if checked is None else checked.disagreements
     return {
         "answer": found.answer,
         "log_prob": found.log_prob,
@@ -141,6 +151,7 @@ def _as_data(found: Attribution, checked: HiddenPassages | None) -> dict[str, An
                 "stop": passage.stop,
                 "score": score,
                 "exact": exact.get(number),
+                "disagreement": said.get(number),
             }
             for number, (passage, score) in enumerate(
                 zip(found.passages, found.scores.tolist(), strict=True)

@@ -1,6 +1,6 @@
 """`regard explain`: attention for one token, step by step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Annotated
@@ -140,32 +140,46 @@ def _in_model(
     return found, chosen, partial(page, shown, run.tokens, source=run.source)
 
 
+def _steps(found: Explanation) -> Iterator[str]:
+    """Yield what is computed, step by step, as far as its numbers are known."""
+    asking = escape(found.asking)
+    if found.query is None:
+        yield f"[bold]Weights[/bold] of “{asking}”: a softmax that the model computes itself"
+    else:
+        yield f"[bold]The query[/bold] of “{asking}”: {escape(vector(found.query))}"
+        yield "[bold]Scores[/bold]: the dot product of the query and each key"
+        yield f"[bold]Scaling[/bold]: each score times {found.scale:.3f}"
+        yield "[bold]Softmax[/bold]: exp of each, divided by their sum"
+    if found.values is not None:
+        yield "[bold]The sum[/bold] of the values, each times its weight"
+
+
 def _print(found: Explanation, sentence: str, top: int, chosen: Chosen | None) -> None:
     console = out()
     console.print(f"{sentence[:200]}\n", markup=False)
     if chosen is not None:
         why = f": {chosen.why}" if chosen.why else ""
         console.print(f"Token {chosen.number}{why}\n", style="dim", markup=False)
-    asking = escape(found.asking)
-    console.print(f"1  [bold]The query[/bold] of “{asking}”: {escape(vector(found.query))}")
-    console.print("2  [bold]Scores[/bold]: the dot product of the query and each key")
-    console.print(f"3  [bold]Scaling[/bold]: each score times {found.scale:.3f}")
-    console.print("4  [bold]Softmax[/bold]: exp of each, divided by their sum")
-    if found.values is not None:
-        console.print("5  [bold]The sum[/bold] of the values, each times its weight")
+    for number, step in enumerate(_steps(found), start=1):
+        console.print(f"{number}  {step}")
     console.print()
+    numbers = {"score": found.scores, "scaled": found.scaled, "weight": found.weights}
+    numbers = {name: one for name, one in numbers.items() if one is not None}
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("token", style="bold")
-    table.add_column("key")
-    for name in ("score", "scaled", "weight"):
+    if found.keys is not None:
+        table.add_column("key")
+    for name in numbers:
         table.add_column(name, justify="right", style="cyan" if name == "weight" else "")
     if found.values is not None:
         table.add_column("value")
         table.add_column("weight × value")
     for place in found.strongest(top):
         weight = found.weights[place]
-        cells = [found.tokens[place], vector(found.keys[place])]
-        cells += [f"{x[place]:.3f}" for x in (found.scores, found.scaled)]
+        cells = [found.tokens[place]]
+        if found.keys is not None:
+            cells.append(vector(found.keys[place]))
+        cells += [f"{x[place]:.3f}" for name, x in numbers.items() if name != "weight"]
         cells.append(in_figures(weight.item()))
         if found.values is not None:
             value = found.values[place]

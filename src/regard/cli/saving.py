@@ -10,6 +10,7 @@ from regard.cli.loading import Loaded
 from regard.cli.next_token import NextToken
 from regard.cli.running import Run
 from regard.views import page
+from regard.views.numbers import counted
 
 FIGURES = (".svg", ".pdf", ".png")
 
@@ -33,7 +34,7 @@ def save(
             run.tokens,
             source=run.source,
             title=f"{title_of(text)} – {loaded.name}",
-            about=f"{len(run.tokens):,} tokens",
+            about=counted(len(run.tokens), "token"),
             effect_on=None if effect is None else str(effect),
         ).save(path)
     figure = _figure(run, calls, layer=layer, head=head, token=token)

@@ -44,13 +44,14 @@ def check_weights(weights: Tensor) -> None:
 
     Raises:
         TypeError: they are not a tensor.
-        ValueError: they are not floating-point [batch, heads, queries, keys].
+        ValueError: they are not floating-point, [batch, heads, queries, keys] or [queries, keys].
     """
     if not isinstance(weights, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"weights must be a tensor, got {type(weights).__name__}")
-    if weights.dim() != 4 or not weights.is_floating_point():
+    if weights.dim() not in (2, 4) or not weights.is_floating_point():
         raise ValueError(
-            "weights must be a floating-point tensor [batch, heads, queries, keys], "
+            "weights must be a floating-point tensor [batch, heads, queries, keys] or "
+            "[queries, keys], "
             f"got {weights.dtype} of shape {list(weights.shape)}"
         )
 

@@ -11,12 +11,15 @@ _ALL = (slice(None),)
 
 
 def lowest_exponent(dtype: torch.dtype) -> float:
-    """Return the lowest x that `exponential_` takes for more than 0."""
+    """Return the lowest x that `exponential_` takes for more than 0, but for rounding.
+
+    It is 0.25 above the logarithm of the smallest normal number.
+    """
     return math.log(torch.finfo(dtype).tiny) + 0.25
 
 
 def exponential_(x: Tensor, out: Tensor | None = None, low: Sequence[slice] = _ALL) -> Tensor:
-    """Return e to the power of x, 0 where that would be smaller than a type's normal numbers.
+    """Return e to the power of x, 0 where that is below 1.29 times the smallest normal one.
 
     What PyTorch calls on the CPU is some sixty times slower where the result underflows, as it does
     for every pair that a mask forbids, and for most pairs of a head that looks at a sink. So what

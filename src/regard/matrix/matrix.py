@@ -110,7 +110,7 @@ class AttentionMatrix(LazyMatrix):
     @classmethod
     def from_weights(
         cls,
-        weights: Float[Tensor, "batch heads queries keys"],
+        weights: Float[Tensor, "batch heads queries keys"] | Float[Tensor, "queries keys"],
         *,
         pattern: Pattern | None = None,
         positions: int | Int[Tensor, "queries"] | None = None,
@@ -119,7 +119,8 @@ class AttentionMatrix(LazyMatrix):
         """Return the matrix of materialised weights.
 
         Args:
-            weights: [batch, heads, queries, keys].
+            weights: [batch, heads, queries, keys], or [queries, keys] of one head; the matrix has
+                the same axes.
             pattern: the mask, if known: `received` is a mean over allowed queries.
             positions: the positions of the queries, as for `attend`.
             check: whether to check that weights are from 0 to 1, which reads all of them. Weights
@@ -130,18 +131,20 @@ class AttentionMatrix(LazyMatrix):
             ValueError: weights are below 0 or above 1, or the arguments don't fit together.
 
         >>> import torch, regard
-        >>> regard.AttentionMatrix.from_weights(torch.eye(3)[None, None])[0, 0].entropy().nats
+        >>> regard.AttentionMatrix.from_weights(torch.eye(3)).entropy().nats
         tensor([0., 0., 0.])
         """
         check_weights(weights)
-        weights = detached(weights)
+        is_one_head = weights.dim() == 2
+        weights = detached(weights[None, None] if is_one_head else weights)
         if check:
             check_range(weights)
         # Check positions and pattern with an empty call of the same sizes.
         sizes = weights.shape
         query, key = weights.new_zeros(*sizes[:3], 0), weights.new_zeros(*sizes[:2], sizes[3], 0)
         call = checked_inputs(query, key, key, pattern, None, None, 0.0, positions)
-        return cls.of(View.whole(Weights(weights, call.simple_pattern, call.query_positions)))
+        view = View.whole(Weights(weights, call.simple_pattern, call.query_positions))
+        return cls.of(view.pick((0, 0)) if is_one_head else view)
 
     @property
     def lse(self) -> Tensor:

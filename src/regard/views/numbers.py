@@ -11,6 +11,15 @@ def in_figures(number: float, digits: int = 3) -> str:
     return f"<{10**-digits:g}" if number > 0.0 and float(shown) == 0.0 else shown
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "document"), counted(1200, "token")
+    ('1 document', '1,200 tokens')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def bar(weight: float, width: int = 10) -> str:
     """Return a weight as a bar of blocks."""
     eighths = round(max(0.0, min(1.0, weight)) * width * 8)

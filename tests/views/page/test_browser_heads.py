@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import torch
 
 import regard
 from tests.browsing import until
@@ -30,7 +31,7 @@ def test_all_heads_of_a_layer_are_maps_with_what_the_token_looks_at(open_page: O
     page = open_page(regard.page(call, WORDS).html, "#layer=0&head=1&token=7&view=heads")
     shown(page)
     weights = call.matrix.dense()[0]
-    notes = page.locator(".head-tile .legend").all_inner_texts()
+    notes = page.locator(".head-tile .panel-head .legend").all_inner_texts()
     assert len(notes) == HEADS + 1
     for number, rows in enumerate([*weights, weights.mean(dim=0)]):
         words, figure = notes[number].rsplit(" ", 1)
@@ -88,6 +89,54 @@ def test_the_lines_of_a_mean_have_the_colours_of_its_heads(short: str, open_page
     assert shown(page).startswith("cross looks")
 
 
+def test_lines_of_more_than_eight_heads_differ(open_page: Open) -> None:
+    x = torch.randn(1, 18, len(WORDS), 4, generator=torch.Generator().manual_seed(0))
+    page = open_page(
+        regard.page(regard.AttentionMatrix(x, x), WORDS).html, "#layer=0&head=mean&token=7"
+    )
+    shown(page)
+    lines = """() => new Set([...document.querySelectorAll('.strong path')].map(
+        path => path.style.stroke + path.style.strokeDasharray)).size"""
+    assert page.evaluate(lines) == 18
+    chips = "chip => getComputedStyle(chip).backgroundImage"
+    assert len(set(page.locator(".chips button").evaluate_all(f"all => all.map({chips})"))) == 18
+
+
+def test_maps_have_a_legend_with_the_largest_weight(open_page: Open) -> None:
+    call = call_of(len(WORDS))
+    page = open_page(regard.page(call, WORDS).html, "#layer=0&head=1&token=7")
+    shown(page)
+    largest = [weights.max().item() for weights in call.matrix.dense()[0]]
+    legend = page.locator(".map .scale").inner_text().split()
+    assert legend[0] == "0"
+    assert float(legend[1]) == pytest.approx(largest[1], abs=1e-3)
+    assert "square root of the weight" in page.locator(".map").inner_text()
+    assert "from 0 to each head’s own largest" in page.locator(".heads .legend").first.inner_text()
+    page.get_by_role("radio", name="All heads").check()
+    said = page.locator(".head-tile .most").all_inner_texts()
+    assert [float(one.removeprefix("largest ")) for one in said[:HEADS]] == pytest.approx(
+        largest, abs=1e-3
+    )
+
+
+def test_the_table_is_not_cut_within_a_line(open_page: Open) -> None:
+    call = call_of(len(WORDS))
+    page = open_page(regard.page(call, WORDS).html, "#layer=0&head=1&token=7")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    shown(page)
+    table = page.locator(".table")
+    assert table.evaluate("one => one.scrollHeight <= one.clientHeight")
+    # Each key is in one line, and to be seen as a whole.
+    for row in page.locator(".key-table tbody tr").all():
+        key = row.locator(".quoted")
+        assert key.evaluate("one => one.scrollWidth <= one.clientWidth")
+        assert row.evaluate("one => one.clientHeight") < 40
+    # In a lower window, what there is no room for fades out.
+    page.set_viewport_size({"width": 1440, "height": 400})
+    fade = "one => getComputedStyle(one, '::after').backgroundImage"
+    assert table.evaluate(fade).startswith("linear-gradient")
+
+
 def test_heads_are_listed_by_the_chosen_token(short: str, open_page: Open) -> None:
     page = open_page(short, "#layer=0&head=0&token=7")
     page.get_by_label("Show").select_option("token")
@@ -106,7 +155,17 @@ def test_heads_are_listed_by_the_chosen_token(short: str, open_page: Open) -> No
 def test_why_a_token_is_shown_first_is_said(short: str, open_page: Open) -> None:
     page = open_page(short)
     shown(page)
-    assert page.get_by_text("Shown first: of all words it looks hardest at another").is_visible()
+    why = page.get_by_text("Shown first: of all words it looks hardest at another")
+    assert why.is_visible()
+    # Not of another head, or of the mean of all.
+    for key, back in (("m", "m"), ("ArrowDown", "ArrowUp")):
+        before = head(page)
+        page.keyboard.press(key)
+        until(page, f"document.querySelector('.headline h2').innerText !== {before!r}")
+        assert not why.is_visible()
+        page.keyboard.press(back)
+        until(page, f"document.querySelector('.headline h2').innerText === {before!r}")
+        assert why.is_visible()
     token(page, 1).click()
     shown(page)
     assert not page.get_by_text("Shown first").is_visible()

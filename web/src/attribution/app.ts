@@ -6,7 +6,7 @@ import { AddressBar } from "../look/address-bar";
 import { Header } from "../parts/header";
 import { Tooltip } from "../parts/tooltip";
 import type { Attribution } from "./data/contract";
-import { mostFor, ranked, scoresFor } from "./data/scores";
+import { knownFor, mostFor, ranked, scoresFor } from "./data/scores";
 import { fromAddress, toAddress } from "./look/address";
 import type { State } from "./look/state";
 import { AnswerPanel } from "./parts/answer-panel";
@@ -20,7 +20,7 @@ const WIDE = "(min-width: 48rem)";
 
 /** Put the page together in `root`, and start. */
 export function startAttribution(root: HTMLElement, found: Attribution): void {
-  const usual: State = { word: null, passage: ranked(found.scores)[0] ?? 0, head: null };
+  const usual: State = { word: null, passage: ranked(knownFor(found, null))[0] ?? 0, head: null };
   const address = new AddressBar();
   let state: State = { ...usual, ...fromAddress(address.read(), found) };
   /** The word that is pointed at, and shown in place of the chosen one. */
@@ -80,16 +80,17 @@ export function startAttribution(root: HTMLElement, found: Attribution): void {
     const stops = theme.dark ? found.colours.dark : found.colours.light;
     const word = hovered ?? state.word;
     const scores = scoresFor(found, word);
+    const known = knownFor(found, word);
     const scale = new Diverging(stops, mostFor(found, word));
     answer.show(state.word, state.passage, stops);
-    ranking.show(scores, scale, state.passage);
-    prompt.show(scores, scale, state.passage, word);
+    ranking.show(scores, known, scale, state.passage);
+    prompt.show(scores, known, scale, state.passage, word);
     card.show(state.passage, state.head, word, stops);
     address.write(toAddress(state));
   }
 
   const stepPassage = (step: number): void => {
-    const order = ranked(scoresFor(found, state.word));
+    const order = ranked(knownFor(found, state.word));
     const next = order[order.indexOf(state.passage) + step];
     if (next !== undefined) choose(next, true);
   };

@@ -17,6 +17,11 @@ export function gradient(dark: boolean): string {
   return `linear-gradient(to right, ${(dark ? MEASURE_DARK : MEASURE_LIGHT).join(", ")})`;
 }
 
+/** The colours of maps as a CSS gradient. */
+export function mapGradient(dark: boolean): string {
+  return `linear-gradient(to right, ${(dark ? MAP_DARK : MAP_LIGHT).join(", ")})`;
+}
+
 /** Colours between stops that are equally far apart. */
 export function scale(stops: readonly string[]): Scale {
   const colours = stops.map((stop) =>

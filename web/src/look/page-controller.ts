@@ -155,11 +155,13 @@ export class PageController {
     this.change({ view, hovered: null });
   }
 
-  /** Why the shown token is shown, if nobody has chosen it. */
+  /** Why the shown token and head are shown, if nobody has chosen another one. */
   get why(): string {
-    const { pinned, token, direction } = this.current;
-    const first = pinned || direction === "from" ? undefined : this.#first;
-    return first && first.token === token ? first.why : "";
+    const { pinned, token, direction, place } = this.current;
+    const first = this.#first;
+    if (!first || pinned || direction === "from") return "";
+    const shown = place.block === first.layer && place.section === first.head;
+    return shown && token === first.token ? first.why : "";
   }
 
   /** What to show first of the text that looks. */

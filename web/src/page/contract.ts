@@ -57,19 +57,20 @@ export interface Measure {
   readonly high: number;
 }
 
+/** Numbers before the softmax are null if only the weights are known. */
 export interface ExplanationRow {
   readonly token: string;
-  readonly key: readonly number[];
-  readonly score: number;
-  readonly scaled: number;
+  readonly key: readonly number[] | null;
+  readonly score: number | null;
+  readonly scaled: number | null;
   readonly weight: number;
   readonly value: readonly number[] | null;
 }
 
 export interface Explanation {
   readonly token: string;
-  readonly scaled_by: number;
-  readonly query: readonly number[];
+  readonly scaled_by: number | null;
+  readonly query: readonly number[] | null;
   readonly rows: readonly ExplanationRow[];
   readonly output: readonly number[] | null;
   readonly notes: readonly string[];

@@ -40,6 +40,8 @@ export function faintCurves(edges: Edges): SVGPathElement[] {
 /** How the lines of one head among several stand apart from those of the others. */
 export interface Apart {
   readonly colour: string;
+  /** Strokes and gaps, in pixels; none of a solid line. */
+  readonly dashes: readonly number[];
   /** Downwards, in pixels. */
   readonly shift: number;
   /** Weaker lines are left out: they could not be told apart. */
@@ -51,7 +53,7 @@ export function strongCurves(
   lit: Lit,
   token: number,
   toKeys: boolean,
-  { colour, shift, least }: Apart = { colour: "", shift: 0, least: 0 },
+  { colour, dashes, shift, least }: Apart = { colour: "", dashes: [], shift: 0, least: 0 },
 ): SVGPathElement[] {
   const curves: SVGPathElement[] = [];
   for (let rank = lit.tokens.length - 1; rank >= 0; rank--) {
@@ -62,6 +64,11 @@ export function strongCurves(
     const shape = toKeys ? curve(token, end, shift) : curve(end, token, shift);
     const line = path(shape, 0.15 + 0.85 * Math.sqrt(weight), 0.75 + 4.25 * weight);
     line.style.stroke = colour;
+    if (dashes.length > 0) {
+      line.style.strokeDasharray = dashes.join(" ");
+      // Round ends would fill the gaps of thick lines.
+      line.style.strokeLinecap = "butt";
+    }
     line.classList.toggle("against", share < 0);
     curves.push(line);
   }

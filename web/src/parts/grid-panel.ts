@@ -9,6 +9,7 @@ import type { Ranked } from "../look/token-ranking";
 import type { Measure, PageData } from "../page/contract";
 import type { Grid } from "./grid";
 import type { Colouring } from "./grid-picture";
+import { mapColoursInWords } from "./map-legend";
 import { quoted } from "./quoted";
 import { Switch } from "./switch";
 
@@ -100,9 +101,7 @@ export class GridPanel {
   }
 
   get #maps(): HTMLElement {
-    const signed = this.page.largest !== null;
-    const scale = signed ? " One colour scale for all heads, another for sums." : "";
-    return element("p", {}, `Rows are layers, columns are heads.${scale}`);
+    return element("p", {}, `Rows are layers, columns are heads. ${mapColoursInWords(this.page)}`);
   }
 
   #row(scene: Scene, { block, place, text, other, weight }: Ranked): HTMLElement {

@@ -51,7 +51,7 @@ export class KeyTable {
     );
     this.element = element(
       "section",
-      { class: "panel table", "aria-label": "Table" },
+      { class: "panel table fades", "aria-label": "Table" },
       table,
       this.#print,
     );

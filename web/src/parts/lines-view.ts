@@ -3,7 +3,7 @@ import { litBy, litPieces, NOTHING, type Scene } from "../look/scene";
 import { tintsOfLit, tintsOfMeans } from "../look/tint";
 import type { Edges } from "../page/edges";
 import { faintCurves, ROW, strongCurves } from "./curves";
-import { HeadChips, hueOf } from "./head-chips";
+import { dashesOf, HeadChips, hueOf } from "./head-chips";
 import { LinesColumn } from "./lines-column";
 import type { ViewEvents } from "./text-view";
 
@@ -86,7 +86,12 @@ export class LinesView {
     return sections.flatMap((section, index) => {
       const lit = litBy(scene.layer.at(section), scene.direction, token);
       const shift = (index - (sections.length - 1) / 2) * step;
-      return strongCurves(lit, token, toKeys, { colour: hueOf(section), shift, least });
+      return strongCurves(lit, token, toKeys, {
+        colour: hueOf(section),
+        dashes: dashesOf(section),
+        shift,
+        least,
+      });
     });
   }
 

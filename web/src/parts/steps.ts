@@ -17,9 +17,8 @@ export function stepsSection(explanation: Explanation): HTMLElement {
       {},
       "How ",
       quoted(explanation.token),
-      " looks at each token. Its query is ",
-      element("span", { class: "vector" }, vector(explanation.query)),
-      ".",
+      " attends to each token.",
+      ...queryOf(explanation),
     ),
     element(
       "div",
@@ -34,62 +33,90 @@ export function stepsSection(explanation: Explanation): HTMLElement {
   return section;
 }
 
+function queryOf(explanation: Explanation): (Node | string)[] {
+  if (explanation.query === null) return [];
+  const query = element("span", { class: "vector" }, vector(explanation.query));
+  return [" Its query is ", query, "."];
+}
+
+interface Column {
+  readonly name: string;
+  readonly cell: (row: ExplanationRow) => string;
+}
+
+/** The columns whose numbers are known. */
+function columnsOf(explanation: Explanation): { before: Column[]; after: Column[] } {
+  const { query, scaled_by: scale, rows } = explanation;
+  const before =
+    query === null || scale === null
+      ? []
+      : [
+          { name: "Key", cell: (row: ExplanationRow) => vector(row.key ?? []) },
+          { name: "Score: query · key", cell: (row: ExplanationRow) => figure(row.score) },
+          { name: `Scaled: × ${figure(scale)}`, cell: (row: ExplanationRow) => figure(row.scaled) },
+        ];
+  const after = rows.some((row) => row.value !== null)
+    ? [
+        { name: "Value", cell: (row: ExplanationRow) => (row.value ? vector(row.value) : "–") },
+        {
+          name: "Weight × value",
+          cell: (row: ExplanationRow) =>
+            row.value ? vector(row.value.map((number) => row.weight * number)) : "–",
+        },
+      ]
+    : [];
+  return { before, after };
+}
+
 function table(explanation: Explanation): HTMLElement {
-  const names = [
-    "Token",
-    "Key",
-    "Score: query · key",
-    `Scaled: × ${figure(explanation.scaled_by)}`,
-    "Weight: softmax",
-    "Value",
-    "Weight × value",
-  ];
+  const { before, after } = columnsOf(explanation);
+  const weight = {
+    name: "Weight: softmax",
+    cell: (row: ExplanationRow) => weightInFigures(row.weight),
+  };
+  const columns = [...before, weight, ...after];
   const sum = explanation.output ?? weightedSum(explanation.rows);
   const weights = explanation.rows.reduce((total, row) => total + row.weight, 0);
+  const sums = [figure(weights), ...(after.length > 0 ? ["", sum ? vector(sum) : "–"] : [])];
   return element(
     "table",
     {},
     element(
       "caption",
       { class: "unseen" },
-      `How ${showAlone(explanation.token)} looks, step by step`,
+      `How ${showAlone(explanation.token)} attends, step by step`,
     ),
     element(
       "thead",
       {},
-      element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name))),
+      element(
+        "tr",
+        {},
+        ...["Token", ...columns.map(({ name }) => name)].map((name) =>
+          element("th", { scope: "col" }, name),
+        ),
+      ),
     ),
-    element("tbody", {}, ...explanation.rows.map(rowOf)),
+    element("tbody", {}, ...explanation.rows.map((row) => rowOf(row, columns))),
     element(
       "tfoot",
       {},
       element(
         "tr",
         {},
-        element("th", { scope: "row", colspan: 4 }, "Sum"),
-        element("td", {}, figure(weights)),
-        element("td"),
-        element("td", {}, sum ? vector(sum) : "–"),
+        element("th", { scope: "row", colspan: 1 + before.length }, "Sum"),
+        ...sums.map((text) => element("td", {}, text)),
       ),
     ),
   );
 }
 
-function rowOf(row: ExplanationRow): HTMLElement {
-  const weighted = row.value?.map((number) => row.weight * number);
-  const cells = [
-    vector(row.key),
-    figure(row.score),
-    figure(row.scaled),
-    weightInFigures(row.weight),
-    row.value ? vector(row.value) : "–",
-    weighted ? vector(weighted) : "–",
-  ];
+function rowOf(row: ExplanationRow, columns: readonly Column[]): HTMLElement {
   return element(
     "tr",
     {},
     element("th", { scope: "row" }, quoted(row.token)),
-    ...cells.map((cell) => element("td", {}, cell)),
+    ...columns.map(({ cell }) => element("td", {}, cell(row))),
   );
 }
 
@@ -107,7 +134,8 @@ function vector(numbers: readonly number[]): string {
   return `(${shown.join(", ")})`;
 }
 
-function figure(number: number): string {
+function figure(number: number | null): string {
+  if (number === null) return "–";
   const rounded = number.toFixed(3);
   return (Number(rounded) === 0 ? "0.000" : rounded).replace("-", "−");
 }

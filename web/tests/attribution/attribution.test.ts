@@ -1,8 +1,10 @@
 import { describe, expect, it } from "vitest";
 import { readAttribution } from "../../src/attribution/data/read-attribution";
 import {
+  knownFor,
   looksOf,
   mostFor,
+  nameOf,
   piecesOf,
   ranked,
   scoresFor,
@@ -38,8 +40,20 @@ describe("scores", () => {
     expect(scoresFor({ ...found, by_token: null }, 1)).toEqual(found.scores);
   });
 
+  it("of hidden passages are what the answer lost", () => {
+    expect(knownFor(found, null)).toEqual([0.75, -0.25, 0.5]);
+    expect(knownFor(found, 0)).toEqual(scoresFor(found, 0));
+    expect(knownFor({ ...found, how: "attention" }, null)).toEqual(found.scores);
+  });
+
+  it("are named by the beginning of their passage", () => {
+    expect(nameOf(found, 2)).toBe("“Three are”");
+    const prompt = [...found.prompt.slice(0, 5), `[2] ${"word ".repeat(20)}`, " are"];
+    expect(nameOf({ ...found, prompt }, 2)).toBe(`“[2]${" word".repeat(7)}…”`);
+  });
+
   it("have one scale for all words", () => {
-    expect([mostFor(found, null), mostFor(found, 0), mostFor(found, 1)]).toEqual([0.5, 1, 1]);
+    expect([mostFor(found, null), mostFor(found, 0), mostFor(found, 1)]).toEqual([0.75, 1, 1]);
   });
 
   it("are ranked with their signs, equal ones in the order of the prompt", () => {

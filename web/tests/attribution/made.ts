@@ -19,6 +19,7 @@ export function someAttribution(): Attribution {
     ],
     scores: [0.5, -0.25, 0.5],
     exact: [0.75, null, null],
+    disagreements: [null, null, null],
     by_token: [
       [1, -0.5, 0.5],
       [-0.5, 0.25, 0],

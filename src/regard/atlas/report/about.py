@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from regard.views.numbers import counted
+
 ORDER = (
     "model",
     "source",
@@ -47,7 +49,7 @@ def skipped(about: Mapping[str, Any]) -> list[tuple[str, int]]:
 def headline(about: Mapping[str, Any]) -> str:
     """Return the size of a survey in one line."""
     counts = [
-        f"{in_words(about[name])} {name}"
+        counted(about[name], name.removesuffix("s"))
         for name in ("layers", "heads", "documents", "tokens")
         if about.get(name) is not None
     ]

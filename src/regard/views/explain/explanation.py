@@ -13,6 +13,7 @@ from regard.calls.call import AttentionCall
 from regard.calls.tokens import label, readable
 from regard.matrix import AttentionMatrix
 from regard.matrix.scores import Scores
+from regard.matrix.weights import Weights
 
 Vector = Sequence[float] | Tensor
 Vectors = Sequence[Sequence[float]] | Tensor
@@ -28,7 +29,8 @@ class Explanation:
     Attributes:
         tokens: the key tokens.
         asking: the query token.
-        query: its query, [key_dim].
+        query: its query, [key_dim]. It is None with all numbers before the softmax, if only the
+            weights are known.
         keys: the keys, [keys, key_dim].
         values: the values, [keys, value_dim], if known.
         scale: factor on the scores.
@@ -41,12 +43,12 @@ class Explanation:
 
     tokens: Sequence[str]
     asking: str
-    query: Float[Tensor, "key_dim"]
-    keys: Float[Tensor, "keys key_dim"]
+    query: Float[Tensor, "key_dim"] | None
+    keys: Float[Tensor, "keys key_dim"] | None
     values: Float[Tensor, "keys value_dim"] | None
-    scale: float
-    scores: Float[Tensor, "keys"]
-    scaled: Float[Tensor, "keys"]
+    scale: float | None
+    scores: Float[Tensor, "keys"] | None
+    scaled: Float[Tensor, "keys"] | None
     weights: Float[Tensor, "keys"]
     output: Float[Tensor, "value_dim"] | None
     notes: Sequence[str] = ()
@@ -60,9 +62,9 @@ class Explanation:
         rows = [
             {
                 "token": self.tokens[place],
-                "key": _numbers(self.keys[place]),
-                "score": _number(self.scores[place]),
-                "scaled": _number(self.scaled[place]),
+                "key": None if self.keys is None else _numbers(self.keys[place]),
+                "score": None if self.scores is None else _number(self.scores[place]),
+                "scaled": None if self.scaled is None else _number(self.scaled[place]),
                 "weight": _number(self.weights[place]),
                 "value": None if self.values is None else _numbers(self.values[place]),
             }
@@ -71,7 +73,7 @@ class Explanation:
         return {
             "token": self.asking,
             "scaled_by": self.scale,
-            "query": _numbers(self.query),
+            "query": None if self.query is None else _numbers(self.query),
             "rows": rows,
             "output": None if self.output is None else _numbers(self.output),
             "notes": list(self.notes),
@@ -139,7 +141,8 @@ def explain_call(
     """Explain a query of a real model, in one head.
 
     Args:
-        call: a watched call; watch with `values=True` to have the output too.
+        call: a watched call; watch with `values=True` to have the output too. Of a model that
+            computes its softmax itself, only the weights are known.
         tokens: the tokens of its keys.
         token: index of the query.
         head: which head.
@@ -150,7 +153,7 @@ def explain_call(
         An explanation with the allowed keys.
 
     Raises:
-        ValueError: the number of tokens is not that of the keys, or queries and keys were not kept.
+        ValueError: the number of tokens is not that of the keys, or the matrix was not kept.
         IndexError: there is no such token, head or sequence.
     """
     matrix = cast(AttentionMatrix, call.matrix[batch, head])
@@ -161,45 +164,54 @@ def explain_call(
     if len(tokens) != num_keys:
         raise ValueError(f"tokens must have as many tokens as keys ({num_keys}), got {len(tokens)}")
     weights = cast(Tensor, matrix[token]).double().cpu()
+    seen = weights > 0.0
+    pieces = [label(piece) for piece in readable(tokens)]
+    source = matrix.view.source
+    if asking is None:
+        place = int(source.positions(range(token, token + 1)))
+        in_tokens = call.kind == "self" and 0 <= place < num_keys
+        asking = pieces[place] if in_tokens else f"query {token}"
+    names = [pieces[place] for place in seen.nonzero().flatten().tolist()]
+    notes = _notes(call, head, num_keys - int(seen.sum()))
+    if isinstance(source, Weights):
+        return Explanation(
+            names, asking, None, None, None, None, None, None, weights[seen], None, notes
+        )
+
     parts = call.scores
     group = parts.group
-    seen = weights > 0.0
     query = parts.whole_query[batch, head, token].double().cpu()
     keys = parts.whole_key[batch, head // group].double().cpu()[seen]
     values = None if parts.value is None else call.value[batch, head // group].double().cpu()[seen]
-    scale = parts.scale
-    scores = keys @ query
     # The input of the softmax: scores with bias and mask.
     lse = matrix[token : token + 1].lse.double().cpu()
-    scaled = weights[seen].log() + lse
-    pieces = [label(piece) for piece in readable(tokens)]
-    if asking is None:
-        place = int(parts.positions(range(token, token + 1)))
-        in_tokens = call.kind == "self" and 0 <= place < num_keys
-        asking = pieces[place] if in_tokens else f"query {token}"
     return Explanation(
-        [pieces[place] for place in seen.nonzero().flatten().tolist()],
+        names,
         asking,
         query,
         keys,
         values,
-        scale,
-        scores,
-        scaled,
+        parts.scale,
+        keys @ query,
+        weights[seen].log() + lse,
         weights[seen],
         None if values is None else weights[seen] @ values,
-        _notes(call, head, num_keys - int(seen.sum()), parts),
+        notes,
     )
 
 
-def _notes(call: AttentionCall, head: int, hidden: int, parts: Scores) -> list[str]:
-    notes = [f"{call.module}, head {call.head_numbers[head]}"]
+def _notes(call: AttentionCall, head: int, hidden: int) -> list[str]:
+    notes = [f"{call.module or 'the model'}, head {call.head_numbers[head]}"]
     if hidden:
         left = "1 token is" if hidden == 1 else f"{hidden} tokens are"
         notes.append(f"{left} left out: weight 0 or masked")
-    if parts.bias is not None:
+    source = call.source
+    if not isinstance(source, Scores):
+        notes.append("the model computes its softmax itself: only the weights are known")
+        return notes
+    if source.bias is not None:
         notes.append("the scaled scores include the model's score bias")
-    if parts.sinks is not None:
+    if source.sinks is not None:
         notes.append("a sink takes part of the softmax, so the weights sum to less than 1")
     return notes
 

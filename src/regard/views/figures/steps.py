@@ -27,6 +27,8 @@ def steps(
 ) -> "matplotlib.figure.Figure":
     """Draw scores, scaled scores and weights of one token side by side, a row for each key.
 
+    If only the weights are known, only these are drawn.
+
     Args:
         explanation: what to draw.
         top: how many keys, the strongest ones.
@@ -40,13 +42,13 @@ def steps(
     places = explanation.strongest(top)
     if not places:
         raise ValueError("there is nothing to draw: the query has no allowed keys")
-    numbers_of = {
-        "query · key": explanation.scores,
-        f"× {explanation.scale:.3f}": explanation.scaled,
-        "softmax": explanation.weights,
-    }
+    numbers_of = {"softmax": explanation.weights}
+    if explanation.scores is not None and explanation.scaled is not None:
+        scaled = f"× {explanation.scale:.3f}"
+        before = {"query · key": explanation.scores, scaled: explanation.scaled}
+        numbers_of = before | numbers_of
     drawn = new_figure(COLUMN, 0.75 + _ROW * len(places), figsize)
-    panels = drawn.subplots(1, len(numbers_of), sharey=True)
+    panels = drawn.subplots(1, len(numbers_of), sharey=True, squeeze=False)[0]
     for panel, name in zip(panels, numbers_of, strict=True):
         panel.set_title(name)
         panel.set_xticks([])

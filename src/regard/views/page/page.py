@@ -134,9 +134,15 @@ def page(
             [layer.title for layer in some],
         )
     found = [contents[number] for number in range(len(layers))]
+    # Somebody chose the token that is explained.
     first = (
         [
-            {"layer": one.layer, "head": one.head, "token": one.query, "why": reason(one, layers)}
+            {
+                "layer": one.layer,
+                "head": one.head,
+                "token": one.query,
+                "why": reason(one, layers) if explanation is None else "",
+            }
             for one in first_looks(layers, batch)
         ]
         if effect_on is None

@@ -1,7 +1,7 @@
 import type { Stops } from "../../colours/diverging";
 
 /** What Python writes into the page; `src/regard/attribution/page.py` is the other side. */
-export const VERSION = 1;
+export const VERSION = 2;
 
 export type How = "effects" | "attention" | "leave-one-out";
 
@@ -23,6 +23,8 @@ export interface Attribution {
   readonly scores: readonly number[];
   /** What the answer loses without a passage; null where it was not hidden. */
   readonly exact: readonly (number | null)[];
+  /** How that disagrees with the score, in words; null where it does not. */
+  readonly disagreements: readonly (string | null)[];
   /** The scores for each token of the answer, or null. */
   readonly by_token: readonly (readonly number[])[] | null;
   /** For each passage, layer and head, or null. */

@@ -1,14 +1,26 @@
 import { mostOf } from "../../colours/diverging";
+import { showText } from "../../tokens/visible";
 import type { Attribution, Looks } from "./contract";
+
+/** In characters. */
+const LONGEST_NAME = 40;
 
 /** The scores of all passages for a word of the answer, or for the whole. */
 export function scoresFor(found: Attribution, word: number | null): readonly number[] {
   return (word === null ? undefined : found.by_token?.[word]) ?? found.scores;
 }
 
+/** What is known of passages: what the answer truly lost where one was hidden, else the score.
+ * Weights of attention are no losses, and words were not measured. */
+export function knownFor(found: Attribution, word: number | null): readonly number[] {
+  const scores = scoresFor(found, word);
+  if (scores !== found.scores || found.how === "attention") return scores;
+  return scores.map((score, passage) => found.exact[passage] ?? score);
+}
+
 /** The score with the strongest colour. All words have one scale, so that they can be compared. */
 export function mostFor(found: Attribution, word: number | null): number {
-  return mostOf(word === null || !found.by_token ? found.scores : found.by_token.flat());
+  return mostOf(word === null || !found.by_token ? knownFor(found, null) : found.by_token.flat());
 }
 
 /** The numbers of passages, the largest score first. */
@@ -50,6 +62,20 @@ export function piecesOf(found: Attribution, passage: number): readonly string[]
   pieces[0] = pieces[0]?.trimStart() ?? "";
   pieces[pieces.length - 1] = pieces.at(-1)?.trimEnd() ?? "";
   return pieces;
+}
+
+/** The beginning of a passage, which names it: prompts number passages in their own ways. */
+export function nameOf(found: Attribution, passage: number): string {
+  const words = showText(piecesOf(found, passage).join("")).replace(/\s+/g, " ").trim();
+  const letters = [...words];
+  const name =
+    letters.length > LONGEST_NAME
+      ? `${letters
+          .slice(0, LONGEST_NAME - 1)
+          .join("")
+          .trimEnd()}…`
+      : words;
+  return `“${name}”`;
 }
 
 function at(scores: readonly number[], number: number): number {

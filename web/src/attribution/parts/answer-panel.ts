@@ -2,6 +2,7 @@ import { Diverging, mostOf } from "../../colours/diverging";
 import { element } from "../../dom/element";
 import { showAlone, showPiece } from "../../tokens/visible";
 import type { Attribution } from "../data/contract";
+import { nameOf } from "../data/scores";
 import { reachable, roving } from "../look/roving";
 import { figureOf } from "../look/words";
 
@@ -60,12 +61,12 @@ export class AnswerPanel {
       scale.paint(made, value);
       made.setAttribute("aria-pressed", String(number === word));
       const name = showAlone(this.found.answer[number] ?? "");
-      made.title = `${name}: passage ${passage} ${figureOf(this.found, value)}`;
+      made.title = `${name}: ${figureOf(this.found, value)} from ${nameOf(this.found, passage)}`;
     }
     reachable(this.#words, word ?? 0);
     this.#print.textContent =
-      `Choose a word to score passages for it alone. Words are shaded by what passage ` +
-      `${passage} does to them.`;
+      "Choose a word to score passages for it alone. Words are shaded by what the chosen passage " +
+      `does to them: ${nameOf(this.found, passage)}`;
   }
 
   #word(number: number): HTMLElement {

@@ -2,7 +2,7 @@ import { element } from "../../dom/element";
 import type { Tooltip } from "../../parts/tooltip";
 import { showAlone, showText } from "../../tokens/visible";
 import type { Attribution } from "../data/contract";
-import { type HeadPlace, piecesOf, ranked, strongestHead } from "../data/scores";
+import { type HeadPlace, knownFor, nameOf, piecesOf, ranked, strongestHead } from "../data/scores";
 import { figureOf } from "../look/words";
 import { headLooks } from "./head-looks";
 import { HeadsGrid } from "./heads-grid";
@@ -28,7 +28,7 @@ export class Card {
     this.#grid = found.by_head ? new HeadsGrid(found, tooltip, commands.head) : null;
     this.element = element(
       "section",
-      { class: "panel passage-card", "aria-label": "The chosen passage" },
+      { class: "panel passage-card fades", "aria-label": "The chosen passage" },
       element("div", { class: "panel-head" }, this.#name, back),
       this.#facts,
       this.#status,
@@ -47,18 +47,21 @@ export class Card {
     word: number | null,
     stops: readonly string[],
   ): void {
-    const { scores, by_token, exact, answer } = this.found;
-    this.#name.textContent = `Passage ${passage}`;
-    const rank = 1 + ranked(scores).indexOf(passage);
+    const { scores, by_token, exact, disagreements, answer } = this.found;
+    const name = nameOf(this.found, passage);
+    this.#name.textContent = name;
+    const rank = 1 + ranked(knownFor(this.found, null)).indexOf(passage);
     const facts = [`${figureOf(this.found, scores[passage] ?? 0)} for the whole answer`];
     facts.push(`rank ${rank} of ${scores.length}`);
     const value = word === null ? undefined : by_token?.[word]?.[passage];
     if (word !== null && value !== undefined)
       facts.push(`${figureOf(this.found, value)} for “${showAlone(answer[word] ?? "")}”`);
     const lost = exact[passage] ?? null;
-    if (lost !== null) facts.push(`hidden, the answer loses ${figureOf(this.found, lost)}`);
+    if (lost !== null) facts.push(`without it, the answer loses ${figureOf(this.found, lost)}`);
+    const disagreement = disagreements[passage] ?? null;
+    if (disagreement !== null) facts.push(`measured and predicted disagree: ${disagreement}`);
     this.#facts.textContent = facts.join(" · ");
-    const status = `Passage ${passage}, ${facts.join(", ")}`;
+    const status = `${name}, ${facts.join(", ")}`;
     if (this.#status.textContent !== status) this.#status.textContent = status;
     const place = head ?? strongestHead(this.found, passage);
     const looked = place !== null && (this.found.looks?.[passage]?.length ?? 0) > 0;

@@ -3,6 +3,7 @@ import { element } from "../../dom/element";
 import type { Tooltip } from "../../parts/tooltip";
 import { showAlone, showText } from "../../tokens/visible";
 import type { Attribution } from "../data/contract";
+import { nameOf } from "../data/scores";
 import { reachable, roving } from "../look/roving";
 import { figureOf } from "../look/words";
 
@@ -14,6 +15,7 @@ export class PromptPanel {
   readonly #passages: readonly HTMLElement[];
   readonly #legend = element("div", { class: "legend" });
   #scores: readonly number[] = [];
+  #word: number | null = null;
 
   constructor(
     private readonly found: Attribution,
@@ -32,11 +34,18 @@ export class PromptPanel {
     );
   }
 
-  show(scores: readonly number[], scale: Diverging, chosen: number, word: number | null): void {
+  /** Passages are shaded by what is known of them, and named with their scores. */
+  show(
+    scores: readonly number[],
+    known: readonly number[],
+    scale: Diverging,
+    chosen: number,
+    word: number | null,
+  ): void {
     this.#scores = scores;
+    this.#word = word;
     for (const [number, made] of this.#passages.entries()) {
-      const value = scores[number] ?? 0;
-      scale.paint(made, value);
+      scale.paint(made, known[number] ?? 0);
       made.setAttribute("aria-pressed", String(number === chosen));
       made.setAttribute("aria-description", this.#words(number));
     }
@@ -90,7 +99,10 @@ export class PromptPanel {
   }
 
   #words(number: number): string {
-    return `Passage ${number} · ${figureOf(this.found, this.#scores[number] ?? 0)}`;
+    const parts = [nameOf(this.found, number), figureOf(this.found, this.#scores[number] ?? 0)];
+    const lost = this.#word === null ? (this.found.exact[number] ?? null) : null;
+    if (lost !== null) parts.push(`hidden: ${figureOf(this.found, lost)}`);
+    return parts.join(" · ");
   }
 
   #legendOf(scale: Diverging, word: number | null): HTMLElement[] {

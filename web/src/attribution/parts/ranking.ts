@@ -2,7 +2,7 @@ import type { Diverging } from "../../colours/diverging";
 import { element } from "../../dom/element";
 import { showAround } from "../../tokens/visible";
 import type { Attribution } from "../data/contract";
-import { piecesOf, ranked } from "../data/scores";
+import { nameOf, piecesOf, ranked } from "../data/scores";
 import { figureOf, MEANINGS } from "../look/words";
 
 /** All passages, the largest score first, with bars on both sides of 0. */
@@ -29,14 +29,21 @@ export class Ranking {
     }
   }
 
-  show(scores: readonly number[], scale: Diverging, chosen: number): void {
-    const low = Math.min(0, ...scores);
-    const high = Math.max(0, ...scores);
-    const order = ranked(scores);
+  /** Passages are in the order of what is known of them, which bars show; figures are scores. */
+  show(
+    scores: readonly number[],
+    known: readonly number[],
+    scale: Diverging,
+    chosen: number,
+  ): void {
+    const low = Math.min(0, ...known);
+    const high = Math.max(0, ...known);
+    const order = ranked(known);
     this.#list.replaceChildren(
       ...order.map((number, rank) => {
         const row = this.#rows[number] as Row;
-        row.show(scores[number] ?? 0, rank + 1, low, high, scale, number === chosen);
+        row.show(known[number] ?? 0, low, high, scale, number === chosen);
+        row.name(scores[number] ?? 0, rank + 1);
         return row.element;
       }),
     );
@@ -61,7 +68,6 @@ class Row {
     this.#button = element(
       "button",
       { type: "button", class: "ranking-row", "data-passage": number },
-      element("span", { class: "number" }, String(number)),
       element("span", { class: "excerpt" }, text),
       this.#score,
       element("span", { class: "effect-bar", "aria-hidden": "true" }, this.#bar, this.#zero),
@@ -70,20 +76,16 @@ class Row {
     if (exact !== null) {
       const words = `hidden: ${figureOf(found, exact)}`;
       this.#button.append(element("span", { class: "exact" }, words));
+      const disagreement = found.disagreements[number] ?? null;
+      if (disagreement !== null) {
+        this.#button.append(element("span", { class: "disagrees" }, disagreement));
+      }
     }
     this.#button.addEventListener("click", choose);
     this.element = element("li", {}, this.#button);
   }
 
-  show(
-    value: number,
-    rank: number,
-    low: number,
-    high: number,
-    scale: Diverging,
-    chosen: boolean,
-  ): void {
-    this.#score.textContent = figureOf(this.found, value);
+  show(value: number, low: number, high: number, scale: Diverging, chosen: boolean): void {
     this.#button.setAttribute("aria-current", String(chosen));
     const place = (number: number): number => (high > low ? (number - low) / (high - low) : 0);
     const [from, to] = [place(Math.min(0, value)), place(Math.max(0, value))];
@@ -91,6 +93,10 @@ class Row {
     this.#bar.style.width = `${100 * (to - from)}%`;
     this.#zero.style.left = `${100 * place(0)}%`;
     scale.paint(this.#bar, Math.sign(value) * scale.most);
-    this.#button.title = `Rank ${rank}, passage ${this.number}`;
+  }
+
+  name(score: number, rank: number): void {
+    this.#score.textContent = figureOf(this.found, score);
+    this.#button.title = `Rank ${rank}: ${nameOf(this.found, this.number)}`;
   }
 }
