@@ -78,6 +78,11 @@ class ArraySpec:
         return cls.of(values.shape, values.dtype.name)
 
     @property
+    def grid(self) -> tuple[int, ...]:
+        """The number of chunks along each axis."""
+        return tuple(-(-size // of) for size, of in zip(self.shape, self.chunks, strict=True))
+
+    @property
     def chunk_bytes(self) -> int:
         """The size of a chunk in bytes."""
         return math.prod(self.chunks) * np.dtype(self.dtype).itemsize

@@ -10,7 +10,7 @@ from regard.recording.arrays import LINE, ROWS, ArraySpec, StoredArray, stored_d
 from regard.recording.errors import RecordingError
 from regard.recording.files import Files
 from regard.recording.pattern_data import arrays_named
-from regard.recording.schema import MOST_BYTES, TILE, CallFacts, EffectFacts, TextFacts
+from regard.recording.schema import MOST_BYTES, TILE, CallFacts, EffectFacts, Facts, TextFacts
 
 POOLS = ("mean", "max")
 """What a cell of a map of weights is."""
@@ -23,6 +23,46 @@ HOW: dict[str, How] = {"mean": "sum", "max": "max", EFFECT: "signed max"}
 
 MOST_PART = 2**28
 """Maximum numbers in the arrays of a call's pattern and bias."""
+
+
+Specs = dict[str, dict[str, ArraySpec]]
+"""The arrays of a recording by folder, such as "calls/0000", and by name."""
+
+
+def recording_specs(metadata: Mapping[str, Any], facts: Facts, calls: Sequence[CallFacts]) -> Specs:
+    """Return the arrays of a recording, which are declared as Regard writes them.
+
+    Args:
+        metadata: the declared metadata of each array, by path.
+        facts: the recording.
+        calls: its calls.
+
+    Raises:
+        RecordingError: one is missing, or differs.
+    """
+    found: Specs = {}
+    for number, call in enumerate(calls):
+        folder = f"calls/{number:04d}"
+        found[folder] = call_specs(call) | part_specs(metadata, folder, call)
+        check_declared(metadata, folder, found[folder])
+    for number, text in enumerate(facts.texts):
+        folder = f"texts/{number}"
+        found[folder] = text_specs(metadata, folder, text)
+        check_declared(metadata, folder, found[folder])
+    found["all"] = _maps_of_all(facts, calls)
+    check_declared(metadata, "all", found["all"])
+    return found
+
+
+def _maps_of_all(facts: Facts, calls: Sequence[CallFacts]) -> dict[str, ArraySpec]:
+    """Return the maps of the mean over all heads: none unless several calls have one size."""
+    sizes = {(call.queries, call.keys) for call in calls}
+    cells = calls[0].cells if len(calls) > 1 and len(sizes) == 1 else []
+    if facts.all_cells != cells:
+        raise RecordingError(f"all_cells must be {cells}, got {facts.all_cells[:9]}")
+    if not cells:
+        return {}
+    return map_specs(cells, calls[0].queries, calls[0].keys, pools_of_all(calls))
 
 
 def call_specs(facts: CallFacts) -> dict[str, ArraySpec]:
