@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeGuard
 
 from regard.matrix.groups import How
 from regard.recording.arrays import LINE, ROWS, ArraySpec, StoredArray, stored_dtype
@@ -180,11 +179,15 @@ def part_specs(metadata: Mapping[str, Any], folder: str, facts: CallFacts) -> di
     total = 0
     for role, name in (*arrays_named(facts.pattern), *arrays_named(facts.bias)):
         types, *sizes = _parts(facts)[role]
-        found[name] = spec = _declared(metadata, f"{folder}/{name}", types, MOST_PART)
-        known = [size or got for size, got in zip_longest(sizes, spec.shape)]
-        if known != list(spec.shape):
+        found[name] = spec = _declared(metadata, f"{folder}/{name}", types, MOST_PART, len(sizes))
+        if [size or got for size, got in zip(sizes, spec.shape, strict=True)] != list(spec.shape):
             raise RecordingError(
                 f"{folder}/{name} must be {role} of shape {sizes}, got {list(spec.shape)}"
+            )
+        if not all(spec.shape):
+            raise RecordingError(
+                f"{folder}/{name} must be {role} with at least one number, got shape "
+                f"{list(spec.shape)}"
             )
         total += math.prod(spec.shape)
     if total > MOST_PART:
@@ -233,16 +236,25 @@ def text_specs(metadata: Mapping[str, Any], folder: str, facts: TextFacts) -> di
     return found
 
 
-def _declared(metadata: Mapping[str, Any], path: str, types: Sequence[str], most: int) -> ArraySpec:
-    """Return the spec of a declared array, if it is valid."""
+def _declared(
+    metadata: Mapping[str, Any], path: str, types: Sequence[str], most: int, axes: int = 1
+) -> ArraySpec:
+    """Return the spec of a declared array, if its type and its sizes are allowed."""
     found = metadata.get(path)
     if not isinstance(found, dict):
         raise RecordingError(f"{path} is missing: record it again")
     shape, dtype = found.get("shape"), found.get("data_type")
-    known = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
-    if not known or dtype not in types or not shape or math.prod(shape) > most:
+    if not _is_shape(shape, axes, most) or dtype not in types:
         raise RecordingError(
-            f"{path} must be {' or '.join(types)} of at most {most:,} numbers, got "
-            f"{str(dtype)[:50]} of shape {str(shape)[:50]}"
+            f"{path} must be {' or '.join(types)} of {axes} {'axis' if axes == 1 else 'axes'} and "
+            f"at most {most:,} numbers, got {str(dtype)[:50]} of shape {str(shape)[:50]}"
         )
     return ArraySpec.of(shape, str(dtype))
+
+
+def _is_shape(shape: object, axes: int, most: int) -> TypeGuard[list[int]]:
+    """Return whether a value is the shape of an array with so many axes and numbers."""
+    if not isinstance(shape, list) or len(shape) != axes:
+        return False
+    # Each axis is bounded too: 2⁴⁰ × 0 numbers are none, and their indices fill the memory.
+    return all(type(n) is int and 0 <= n <= most for n in shape) and math.prod(shape) <= most
