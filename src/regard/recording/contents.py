@@ -17,7 +17,7 @@ from regard.recording.arrays import ArraySpec
 from regard.recording.errors import RecordingError
 from regard.recording.files import DESCRIPTION, MOST_DESCRIPTION, SUMS, Folder
 from regard.recording.layout import Specs, is_map
-from regard.recording.replacing import FolderKind
+from regard.recording.replacing import FolderKind, on_one_line
 from regard.recording.schema import ATTRIBUTE, Facts
 
 RECORDING = FolderKind(DESCRIPTION, frozenset({DESCRIPTION, SUMS, "all", "calls", "texts"}))
@@ -51,7 +51,8 @@ def _entries(folder: Path) -> Iterator[str]:
 
 def _not_regular(folder: Path, path: str) -> FileExistsError:
     return FileExistsError(
-        f"{folder} must have regular files only, and {path} is a link or a device: remove it"
+        f"{folder} must have regular files only, and {on_one_line(path)} is a link or a device: "
+        "remove it"
     )
 
 
@@ -151,8 +152,8 @@ def check_contents(root: Path, metadata: Mapping[str, object], specs: Specs) -> 
     wrong = [*sorted(expected.symmetric_difference(metadata)), *_wrong_files(root, "", arrays)]
     if wrong:
         raise RecordingError(
-            f"{root} must have the files of its arrays and no others, and {wrong[0]} is missing or "
-            "is another: remove the folder, and record it again"
+            f"{root} must have the files of its arrays and no others, and {on_one_line(wrong[0])} "
+            "is missing or is another: remove the folder, and record it again"
         )
 
 

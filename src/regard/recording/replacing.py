@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from regard.printable import printable
 from regard.recording.opening import PARTIAL
 
 REPLACED = ".replaced"
@@ -15,6 +16,11 @@ REPLACED = ".replaced"
 
 LOCK = ".lock"
 """Suffix of a writer's lock file."""
+
+
+def on_one_line(name: str) -> str:
+    """Return the name of a file for an error; it may have line breaks."""
+    return " ".join(printable(name).split())
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,9 @@ class FolderKind:
             if one.name not in self.names and one.suffix != PARTIAL
         )
         if others:
-            raise FileExistsError(f"{folder} has other files ({others[0]}): move it away")
+            raise FileExistsError(
+                f"{folder} has other files ({on_one_line(others[0])}): move it away"
+            )
 
 
 @contextmanager
