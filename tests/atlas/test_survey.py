@@ -104,7 +104,7 @@ def test_a_survey_says_where_its_numbers_come_from(
     corpus: Path, loader: Loader, whole: Atlas
 ) -> None:
     about = whole.about
-    assert (about.model, about.source) == (loader.name, str(corpus))
+    assert (about.model, about.source) == (loader.name, corpus.name)
     assert (about.length, about.sample, about.seed, about.field) == (64, 1.0, 0, None)
     # Three books, five lines, five rows and the documents of two treebanks.
     treebanks = [(corpus / f"{name}.conllu").read_text("utf-8") for name in ("ewt", "gum")]

@@ -1,6 +1,8 @@
 """The command line as a user has it: a process of its own, real models, what is printed where."""
 
+import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -28,6 +30,7 @@ from typer.testing import CliRunner
 from materials import minilm
 from regard.cli.app import app
 from regard.cli.choosing import Chosen, asked_token
+from regard.cli.reading import read_input
 from regard.cli.running import watched
 from regard.matrix.lazy_matrix import LazyMatrix
 from tests.small import BART, GROUPED, HIDDEN, SIZES
@@ -503,3 +506,17 @@ def test_what_is_missing_is_named(run_python: Callable[..., str]) -> None:
         "try:\n    regard.cli.main()\nexcept SystemExit as end:\n    print(end)",
     )
     assert said == 'the command needs typer: pip install "regard[cli]"\n'
+
+
+def test_a_text_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sparse file takes nothing of the disk, and would take all of the memory."""
+    path = tmp_path / "sparse.txt"
+    path.touch()
+    os.truncate(path, 2**25)
+    assert len(str(read_input(str(path)))) == 2**25
+    os.truncate(path, 2**25 + 1)
+    with pytest.raises(ValueError, match=r"sparse\.txt must have at most 33,554,432 bytes"):
+        read_input(str(path))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"x" * (2**25 + 1))))
+    with pytest.raises(ValueError, match="stdin must have at most 33,554,432 bytes"):
+        read_input("-")

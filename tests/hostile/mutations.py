@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import numcodecs.blosc
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.recording.arrays import ArraySpec
 from regard.recording.files import SUMS
 from tests.hostile.seal import replace, seal
 
@@ -259,6 +261,72 @@ for _place, _array in enumerate(ARRAYS):
     for _name, _change in METADATA[_place % 6 :: 6]:
         add(f"{_array} {_name}", _declare(_array, _change))
     add(f"{_array} of Zarr 2", described(lambda d, a=_array: declared(d).update({a: V2})))
+# Of arrays whose sizes are known from themselves alone, at least in part.
+FREE = ("texts/0/tokens", "texts/0/text", *(f"calls/0000/part_{n}" for n in (2, 3, 4, 6, 7, 8)))
+SHAPES: tuple[Any, ...] = (
+    [2**29, 0],
+    [2**40, 0],
+    [0, 2**40],
+    [2**24, 0],
+    [0],
+    [0, 0],
+    [],
+    [1] * 70,
+    [300, 0],
+    [2, 0],
+    [8, 0],
+    [1, 300, 0],
+    [0, 300],
+    [300, 1],
+    [1, 300],
+    [300, 300, 1],
+    [2**14, 2**14],
+    [2**27, 2],
+    [2**63],
+    [-1, -(2**63)],
+    [True],
+    [300.0],
+    [None],
+    [[300]],
+    ["300"],
+    "300",
+    {"0": 300},
+)
+
+
+def _shaped(array: str, shape: Any) -> Mutation:
+    """Declare another shape, in chunks as Regard would write it, with chunks of zeros."""
+
+    def change(path: Path) -> None:
+        sizes = isinstance(shape, list) and all(type(n) is int and 0 <= n < 2**31 for n in shape)
+        if not sizes or not 0 < len(shape) < 9 or not all(shape):
+            ends = [max(1, size) for size in shape] if sizes else [1]
+            grid = {"name": "regular", "configuration": {"chunk_shape": ends}}
+            _declare(array, {"shape": shape, "chunk_grid": grid})(path)
+            return
+        data = json.loads((path / "zarr.json").read_bytes())
+        spec = ArraySpec.of(shape, declared(data)[array]["data_type"])
+        _declare(array, spec.metadata())(path)
+        chunk = encoded(np.zeros(spec.chunks, spec.dtype))
+        shutil.rmtree(path / array / "c")
+        for number in range(spec.grid[0]):
+            file = path / "/".join([array, "c", str(number), *["0"] * (len(shape) - 1)])
+            file.parent.mkdir(parents=True)
+            file.write_bytes(chunk)
+
+    return change
+
+
+for _place, _shape in enumerate(SHAPES):
+    for _array in FREE[_place % 3 :: 3]:
+        add(f"{_array} of shape {str(_shape)[:20]}", _shaped(_array, _shape))
+for _array, _shape in (
+    ("texts/0/tokens", [2**29, 0]),
+    ("calls/0000/part_7", [300, 0]),
+    ("calls/0000/part_2", [2, 0]),
+    ("calls/0000/part_8", [134 * 10**6, 2]),
+):
+    add(f"{_array} of {_shape}", _shaped(_array, _shape))
 add("a mask of 60,000²", _declare("calls/0000/part_6", {"shape": [60000, 60000]}))
 add("a mask of 300 × 2⁴⁰", _declare("calls/0000/part_6", {"shape": [2**40, 300]}))
 

@@ -78,6 +78,23 @@ def test_long_headers_are_refused(guarded: Running, header: bytes) -> None:
     assert guarded.get("/recordings.json").status_code == 200
 
 
+@pytest.mark.parametrize("size", [17_000, 18_500, 20_000])
+def test_headers_just_beyond_their_bound_are_refused(guarded: Running, size: int) -> None:
+    header = b"X: " + b"x" * size
+    answer = said(guarded, request(f"/{TOKEN}/recordings.json", header, b"Connection: close"))
+    assert answer == b"" or answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 431"))
+    shorter = request(f"/{TOKEN}/recordings.json", b"X: " + b"x" * 15_000, b"Connection: close")
+    assert said(guarded, shorter).startswith(b"HTTP/1.1 200")
+
+
+def test_two_ends_of_a_body_are_refused(guarded: Running) -> None:
+    path = f"/{TOKEN}/api/v1/tiles/"
+    headers = (b"Content-Length: 2", b"Transfer-Encoding: chunked")
+    answer = said(guarded, request(path, *headers, method="POST"), b"2\r\n[]\r\n0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"must have Content-Length or Transfer-Encoding, got both" in answer
+
+
 @pytest.mark.parametrize(
     "junk",
     [

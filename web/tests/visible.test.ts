@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { isBlank, showAlone, showAround, showPiece } from "../src/tokens/visible";
+import { isBlank, showAlone, showAround, showPiece, showText } from "../src/tokens/visible";
 
 describe("a piece", () => {
   it.each([
@@ -29,6 +29,15 @@ describe("a piece", () => {
     ["end.\n", "end.↵"],
   ])("%j is shown as %j", (piece, shown) => {
     expect(showAlone(piece)).toBe(shown);
+  });
+
+  // SmolLM2 makes "Ġconstructor" of ordinary JavaScript.
+  it.each(Object.getOwnPropertyNames(Object.prototype))("that is %j is shown as it is", (name) => {
+    expect(showAlone(name)).toBe(name);
+    expect(showPiece(` ${name}\n`)).toEqual({ before: " ", token: `${name}↵`, after: "\n" });
+    expect(showAround([name, name])).toBe(name + name);
+    expect(showText(name)).toBe(name);
+    expect(isBlank(name)).toBe(false);
   });
 
   it("keeps its spaces before and its line breaks after the token", () => {

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -10,6 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from regard.atlas.loader import Loader
 from regard.atlas.shard_windows import Settings
@@ -27,7 +29,7 @@ class About:
 
     Attributes:
         model: the name of the model.
-        source: the corpus.
+        source: the name of the corpus, without the folders that it is in.
         modules: the module of each layer.
         layers: number of layers with attention.
         heads: maximum number of heads per layer.
@@ -126,7 +128,7 @@ class SurveyPlan:
     Attributes:
         model: the name of the model.
         stamp: a digest of the model's files.
-        source: the corpus.
+        source: the name of the corpus.
         settings: its settings.
         shards: number of shards.
         digest: a digest of the content of all shards.
@@ -145,9 +147,27 @@ class SurveyPlan:
     ) -> "SurveyPlan":
         """Return the plan for some shards."""
         digest = hashlib.sha256("\n".join(shard.id for shard in shards).encode()).hexdigest()
-        model, source = well_formed(loader.name), well_formed(source)
-        return cls(model, loader.stamp, source, settings, len(shards), digest)
+        model, corpus = well_formed(loader.name), well_formed(corpus_name(source))
+        return cls(model, loader.stamp, corpus, settings, len(shards), digest)
 
     def as_text(self) -> str:
         """Return the plan as JSON."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False)
+
+
+def corpus_name(source: str) -> str:
+    """Return the name of a corpus, without folders and passwords, as reports are for others.
+
+    >>> corpus_name("/home/me/books/"), corpus_name("/home/me/books/**/*.txt")
+    ('books', 'books/**/*.txt')
+    >>> corpus_name("https://me:secret@host/books/emma.txt?key=secret")
+    'emma.txt'
+    """
+    if "://" in source:
+        path = urlsplit(source).path
+    else:
+        path = Path(os.path.abspath(os.path.expanduser(source))).as_posix()
+    parts = [part for part in path.split("/") if part]
+    wild = (number for number, part in enumerate(parts) if any(one in part for one in "*?["))
+    # A pattern of files says little without the folder that it is in.
+    return "/".join(parts[max(0, next(wild, len(parts)) - 1) :])

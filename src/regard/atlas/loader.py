@@ -12,6 +12,7 @@ from torch import nn
 
 from regard.atlas.extra import needed
 from regard.hf.config import config_of
+from regard.hf.safe_weights import check_safetensors
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,11 @@ def _model(
     transformers = needed("transformers")
     transformers.utils.logging.disable_progress_bar()
     auto = transformers.AutoModelForCausalLM if generates else transformers.AutoModel
+    config = config_of(model, allow_remote_code=allow_remote_code)
     found = auto.from_pretrained(
         model,
-        config=config_of(model, allow_remote_code=allow_remote_code),
+        config=config,
+        **check_safetensors(model, config),
         trust_remote_code=allow_remote_code,
         dtype=dtype,
         use_safetensors=True,

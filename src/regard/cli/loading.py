@@ -10,6 +10,7 @@ from torch import nn
 
 from regard.calls.call import layer_in
 from regard.hf.config import config_of
+from regard.hf.safe_weights import check_safetensors
 
 Kind = Literal["text", "text to text", "image"]
 
@@ -70,6 +71,8 @@ def load(
         if Path(where).is_dir():
             raise OSError(f"can't read {where}/config.json: {error}") from error
         raise OSError(_not_found(model)) from error
+    if not allow_pickle and "gguf_file" not in options:
+        options |= check_safetensors(where, config)
     options |= {"trust_remote_code": allow_remote_code}
     kind = _kind(config)
     if kind != "image":

@@ -78,6 +78,11 @@ class ArraySpec:
         return cls.of(values.shape, values.dtype.name)
 
     @property
+    def grid(self) -> tuple[int, ...]:
+        """The number of chunks along each axis."""
+        return tuple(-(-size // of) for size, of in zip(self.shape, self.chunks, strict=True))
+
+    @property
     def chunk_bytes(self) -> int:
         """The size of a chunk in bytes."""
         return math.prod(self.chunks) * np.dtype(self.dtype).itemsize
@@ -192,7 +197,10 @@ class StoredArray:
         """
         axes = [*where, *(slice(None) for _ in self.shape[len(where) :])]
         places = [_places(one, size) for one, size in zip(axes, self.shape, strict=True)]
-        found = np.full([len(one) for one in places], self.spec.fill_value, self.spec.dtype)
+        try:
+            found = np.full([len(one) for one in places], self.spec.fill_value, self.spec.dtype)
+        except MemoryError as error:
+            raise RecordingError(f"{self.path} is too large for the memory: {error}") from error
         parts = [
             list(_by_chunk(one, size)) for one, size in zip(places, self.spec.chunks, strict=True)
         ]
@@ -224,27 +232,42 @@ class StoredArray:
         )
 
 
-def _places(where: Where, size: int) -> NDArray[np.int64]:
+def _places(where: Where, size: int) -> range | NDArray[np.int64]:
     if isinstance(where, int):
         where = slice(where, where + 1)
+    if isinstance(where, slice):
+        return range(size)[where]
     return np.arange(size)[where]
 
 
+_Places = slice | NDArray[np.int64]
+"""Some indices along an axis: a slice if they are consecutive, which needs no copy."""
+
+
 def _by_chunk(
-    places: NDArray[np.int64], size: int
-) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+    places: range | NDArray[np.int64], size: int
+) -> Iterator[tuple[int, _Places, _Places]]:
     """Yield chunk numbers, the indices that are in each, and their offsets in the chunk."""
+    if isinstance(places, range) and places.step == 1:
+        for number in range(places.start // size, -(-places.stop // size)):
+            first = max(places.start, number * size)
+            stop = min(places.stop, (number + 1) * size)
+            if first < stop:
+                among = slice(first - places.start, stop - places.start)
+                yield number, among, slice(first - number * size, stop - number * size)
+        return
+    places = np.asarray(places)
     numbers = places // size
     for number in np.unique(numbers).tolist():
         among = np.flatnonzero(numbers == number)
         yield number, among, places[among] - number * size
 
 
-def _rectangle(places: Sequence[NDArray[np.int64]]) -> Any:
-    """Return the index of a rectangle: slices, which need no copy, if indices are consecutive."""
-    if all(len(one) == one[-1] - one[0] + 1 and bool((np.diff(one) == 1).all()) for one in places):
-        return tuple(slice(one[0], one[-1] + 1) for one in places)
-    return np.ix_(*places)
+def _rectangle(places: Sequence[_Places]) -> Any:
+    """Return the index of a rectangle."""
+    if all(isinstance(one, slice) for one in places):
+        return tuple(places)
+    return np.ix_(*(np.r_[one] if isinstance(one, slice) else one for one in places))
 
 
 def _decoded(data: bytes, size: int) -> bytes:

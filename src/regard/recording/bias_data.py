@@ -14,7 +14,7 @@ from regard.positions.joined import Joined
 from regard.positions.relative import Relative
 from regard.positions.softcap import Softcap
 from regard.recording.errors import RecordingError
-from regard.recording.pattern_data import position, whole
+from regard.recording.pattern_data import UNREADABLE, position, whole
 
 Data = dict[str, Any]
 
@@ -66,7 +66,7 @@ def bias_from_data(data: Data, read: Callable[[str], Tensor]) -> Bias:
         return _from_data(data, read)
     except RecordingError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError, RuntimeError) as error:
+    except UNREADABLE as error:
         raise RecordingError(f"can't read its bias: {error!r}") from error
 
 

@@ -17,6 +17,9 @@ from regard.errors import first_line
 from regard.recording.errors import RecordingError
 
 DESCRIPTION = "zarr.json"
+MOST_DESCRIPTION = 2**24
+"""Maximum size of a description in bytes."""
+
 SUMS = "SHA256SUMS"
 """In the format of sha256sum, with paths relative to the root of the recording."""
 

@@ -2,15 +2,14 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeGuard
 
 from regard.matrix.groups import How
 from regard.recording.arrays import LINE, ROWS, ArraySpec, StoredArray, stored_dtype
 from regard.recording.errors import RecordingError
 from regard.recording.files import Files
 from regard.recording.pattern_data import arrays_named
-from regard.recording.schema import MOST_BYTES, TILE, CallFacts, EffectFacts, TextFacts
+from regard.recording.schema import MOST_BYTES, TILE, CallFacts, EffectFacts, Facts, TextFacts
 
 POOLS = ("mean", "max")
 """What a cell of a map of weights is."""
@@ -23,6 +22,46 @@ HOW: dict[str, How] = {"mean": "sum", "max": "max", EFFECT: "signed max"}
 
 MOST_PART = 2**28
 """Maximum numbers in the arrays of a call's pattern and bias."""
+
+
+Specs = dict[str, dict[str, ArraySpec]]
+"""The arrays of a recording by folder, such as "calls/0000", and by name."""
+
+
+def recording_specs(metadata: Mapping[str, Any], facts: Facts, calls: Sequence[CallFacts]) -> Specs:
+    """Return the arrays of a recording, which are declared as Regard writes them.
+
+    Args:
+        metadata: the declared metadata of each array, by path.
+        facts: the recording.
+        calls: its calls.
+
+    Raises:
+        RecordingError: one is missing, or differs.
+    """
+    found: Specs = {}
+    for number, call in enumerate(calls):
+        folder = f"calls/{number:04d}"
+        found[folder] = call_specs(call) | part_specs(metadata, folder, call)
+        check_declared(metadata, folder, found[folder])
+    for number, text in enumerate(facts.texts):
+        folder = f"texts/{number}"
+        found[folder] = text_specs(metadata, folder, text)
+        check_declared(metadata, folder, found[folder])
+    found["all"] = _maps_of_all(facts, calls)
+    check_declared(metadata, "all", found["all"])
+    return found
+
+
+def _maps_of_all(facts: Facts, calls: Sequence[CallFacts]) -> dict[str, ArraySpec]:
+    """Return the maps of the mean over all heads: none unless several calls have one size."""
+    sizes = {(call.queries, call.keys) for call in calls}
+    cells = calls[0].cells if len(calls) > 1 and len(sizes) == 1 else []
+    if facts.all_cells != cells:
+        raise RecordingError(f"all_cells must be {cells}, got {facts.all_cells[:9]}")
+    if not cells:
+        return {}
+    return map_specs(cells, calls[0].queries, calls[0].keys, pools_of_all(calls))
 
 
 def call_specs(facts: CallFacts) -> dict[str, ArraySpec]:
@@ -140,11 +179,15 @@ def part_specs(metadata: Mapping[str, Any], folder: str, facts: CallFacts) -> di
     total = 0
     for role, name in (*arrays_named(facts.pattern), *arrays_named(facts.bias)):
         types, *sizes = _parts(facts)[role]
-        found[name] = spec = _declared(metadata, f"{folder}/{name}", types, MOST_PART)
-        known = [size or got for size, got in zip_longest(sizes, spec.shape)]
-        if known != list(spec.shape):
+        found[name] = spec = _declared(metadata, f"{folder}/{name}", types, MOST_PART, len(sizes))
+        if [size or got for size, got in zip(sizes, spec.shape, strict=True)] != list(spec.shape):
             raise RecordingError(
                 f"{folder}/{name} must be {role} of shape {sizes}, got {list(spec.shape)}"
+            )
+        if not all(spec.shape):
+            raise RecordingError(
+                f"{folder}/{name} must be {role} with at least one number, got shape "
+                f"{list(spec.shape)}"
             )
         total += math.prod(spec.shape)
     if total > MOST_PART:
@@ -193,16 +236,25 @@ def text_specs(metadata: Mapping[str, Any], folder: str, facts: TextFacts) -> di
     return found
 
 
-def _declared(metadata: Mapping[str, Any], path: str, types: Sequence[str], most: int) -> ArraySpec:
-    """Return the spec of a declared array, if it is valid."""
+def _declared(
+    metadata: Mapping[str, Any], path: str, types: Sequence[str], most: int, axes: int = 1
+) -> ArraySpec:
+    """Return the spec of a declared array, if its type and its sizes are allowed."""
     found = metadata.get(path)
     if not isinstance(found, dict):
         raise RecordingError(f"{path} is missing: record it again")
     shape, dtype = found.get("shape"), found.get("data_type")
-    known = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
-    if not known or dtype not in types or not shape or math.prod(shape) > most:
+    if not _is_shape(shape, axes, most) or dtype not in types:
         raise RecordingError(
-            f"{path} must be {' or '.join(types)} of at most {most:,} numbers, got "
-            f"{str(dtype)[:50]} of shape {str(shape)[:50]}"
+            f"{path} must be {' or '.join(types)} of {axes} {'axis' if axes == 1 else 'axes'} and "
+            f"at most {most:,} numbers, got {str(dtype)[:50]} of shape {str(shape)[:50]}"
         )
     return ArraySpec.of(shape, str(dtype))
+
+
+def _is_shape(shape: object, axes: int, most: int) -> TypeGuard[list[int]]:
+    """Return whether a value is the shape of an array with so many axes and numbers."""
+    if not isinstance(shape, list) or len(shape) != axes:
+        return False
+    # Each axis is bounded too: 2⁴⁰ × 0 numbers are none, and their indices fill the memory.
+    return all(type(n) is int and 0 <= n <= most for n in shape) and math.prod(shape) <= most

@@ -14,6 +14,7 @@ from regard.recording.digest import digest_of, digests_without_sums
 from regard.recording.errors import RecordingError
 from regard.recording.files import (
     DESCRIPTION,
+    MOST_DESCRIPTION,
     MOST_SUMS,
     SUMS,
     Files,
@@ -22,23 +23,13 @@ from regard.recording.files import (
     Remote,
     parsed,
 )
-from regard.recording.layout import (
-    call_specs,
-    check_declared,
-    map_specs,
-    part_specs,
-    pools_of_all,
-    stored_arrays,
-    text_specs,
-)
+from regard.recording.layout import recording_specs, stored_arrays
 from regard.recording.recording import Recording
 from regard.recording.schema import ATTRIBUTE, MOST_HEADS, VERSION, CallFacts, Facts
 from regard.recording.stored import CallArrays
 from regard.recording.text import RecordedText
 
 PARTIAL = ".partial"
-_MOST_DESCRIPTION = 2**24
-"""Maximum size of a description in bytes."""
 
 
 def open(path: str | PathLike[str]) -> Recording:
@@ -122,7 +113,7 @@ def _description(source: FileSource, where: str) -> dict[str, Any]:
     It has the consolidated metadata of all arrays; their own zarr.json files are not read.
     """
     try:
-        data = source.read(DESCRIPTION, _MOST_DESCRIPTION)
+        data = source.read(DESCRIPTION, MOST_DESCRIPTION)
         if data is None:
             raise ValueError(f"{DESCRIPTION} is missing")
         found = json.loads(data, object_pairs_hook=_object, parse_constant=_no_constant)
@@ -191,33 +182,12 @@ def _recording(
     where: str, facts: Facts, calls: list[CallFacts], metadata: Mapping[str, Any], files: Files
 ) -> Recording:
     """Return a recording with validated arrays."""
-    found: list[CallArrays] = []
-    for number, call in enumerate(calls):
-        folder = f"calls/{number:04d}"
-        specs = call_specs(call) | part_specs(metadata, folder, call)
-        check_declared(metadata, folder, specs)
-        found.append(CallArrays(call, stored_arrays(files, folder, specs)))
-    texts: list[RecordedText] = []
-    for number, text in enumerate(facts.texts):
-        folder = f"texts/{number}"
-        specs = text_specs(metadata, folder, text)
-        check_declared(metadata, folder, specs)
-        texts.append(RecordedText(text, stored_arrays(files, folder, specs)))
-    specs = _maps_of_all(facts, calls)
-    check_declared(metadata, "all", specs)
+    specs = recording_specs(metadata, facts, calls)
+    stored = {folder: stored_arrays(files, folder, own) for folder, own in specs.items()}
+    found = [CallArrays(call, stored[f"calls/{number:04d}"]) for number, call in enumerate(calls)]
+    texts = [RecordedText(text, stored[f"texts/{n}"]) for n, text in enumerate(facts.texts)]
     name = where.rstrip("/").split("/")[-1].removesuffix(".regard")
-    return Recording(name, facts, found, texts, stored_arrays(files, "all", specs))
-
-
-def _maps_of_all(facts: Facts, calls: list[CallFacts]) -> Any:
-    """Return the maps of the mean over all heads: none unless several calls have one size."""
-    sizes = {(call.queries, call.keys) for call in calls}
-    cells = calls[0].cells if len(calls) > 1 and len(sizes) == 1 else []
-    if facts.all_cells != cells:
-        raise RecordingError(f"all_cells must be {cells}, got {facts.all_cells[:9]}")
-    if not cells:
-        return {}
-    return map_specs(cells, calls[0].queries, calls[0].keys, pools_of_all(calls))
+    return Recording(name, facts, found, texts, stored["all"])
 
 
 def _attribute(group: object, where: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.patterns.causal import Causal
 from regard.patterns.columns import Columns
+from regard.patterns.cover import Span
 from regard.patterns.documents import Documents
 from regard.patterns.from_mask import FromMask
 from regard.patterns.global_at import GlobalAt
@@ -55,6 +56,9 @@ def arrays_named(data: Data | None) -> list[tuple[str, str]]:
             found.append((role, one[role]))
     raise RecordingError(f"a pattern or bias must be an object of at most {MOST_MEMBERS} members")
 
+
+UNREADABLE = (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError, MemoryError)
+"""The errors of an invalid description, and of arrays that are too large for the memory."""
 
 UNKNOWN: Data = {"kind": "unknown"}
 """In place of the pattern of weights or biases of which it is unknown which pairs are masked."""
@@ -132,7 +136,7 @@ def pattern_from_data(data: Data, read: Callable[[str], Tensor]) -> Pattern:
         return _from_data(data, read)
     except RecordingError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
+    except UNREADABLE as error:
         raise RecordingError(f"can't read its pattern: {error!r}") from error
 
 
@@ -161,7 +165,11 @@ def _from_data(data: Data, read: Callable[[str], Tensor]) -> Pattern:
             edges = read(data["edges"]).long()
             if not len(edges) or not 0 <= int(edges.min()) <= int(edges.max()) <= MOST_TOKENS:
                 raise ValueError("neighbours: edges must name positions")
-            return Neighbours(edges)
+            found = Neighbours(edges)
+            # Sorts them, which takes several times their memory: here there is a line for it.
+            node = torch.zeros(1, dtype=torch.long)
+            found.cover_spans(node, Span(node, node), Span(node, node))
+            return found
         case "documents":
             return Documents(read(data["ids"]).long()[None], batched=False)
         case "padding":

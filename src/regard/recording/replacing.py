@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from regard.printable import printable
 from regard.recording.opening import PARTIAL
 
 REPLACED = ".replaced"
@@ -15,6 +16,11 @@ REPLACED = ".replaced"
 
 LOCK = ".lock"
 """Suffix of a writer's lock file."""
+
+
+def on_one_line(name: str) -> str:
+    """Return the name of a file for an error; it may have line breaks."""
+    return " ".join(printable(name).split())
 
 
 @dataclass(frozen=True)
@@ -40,10 +46,21 @@ class FolderKind:
         Raises:
             FileExistsError: it has other entries.
         """
-        others = sorted(one.name for one in folder.iterdir() if one.name not in self.names)
-        if others:
-            raise FileExistsError(f"{folder} has other files ({others[0]}): move it away")
+        self.check_names(folder)
         self.remove(folder)
+
+    def check_names(self, folder: Path) -> None:
+        """Raise FileExistsError if a folder has entries of other names."""
+        # A killed writer leaves files that didn't have their names yet.
+        others = sorted(
+            one.name
+            for one in folder.iterdir()
+            if one.name not in self.names and one.suffix != PARTIAL
+        )
+        if others:
+            raise FileExistsError(
+                f"{folder} has other files ({on_one_line(others[0])}): move it away"
+            )
 
 
 @contextmanager
@@ -59,10 +76,12 @@ def sole_writer(path: Path, kind: FolderKind, *, joint: bool = False) -> Generat
         The temporary folder to write, before `put_in_place`; it may have files of a killed writer.
 
     Raises:
-        FileExistsError: another process is writing it.
+        FileExistsError: another process is writing it, or one of these folders is none.
     """
     with _locked(path) as lock:
         before = path.with_name(path.name + REPLACED)
+        for folder in (path, before, path.with_name(path.name + PARTIAL)):
+            _check_folder(folder)
         if before.is_dir():
             if path.exists() or not (before / kind.marker).exists():
                 kind.remove_left(before)
@@ -71,6 +90,12 @@ def sole_writer(path: Path, kind: FolderKind, *, joint: bool = False) -> Generat
         if joint:
             _lock(lock, path, joint=True)
         yield path.with_name(path.name + PARTIAL)
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise FileExistsError if a path is a link or a file: what it leads to is not ours."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise FileExistsError(f"{folder} is a link or a file, and must be a folder: remove it")
 
 
 def put_in_place(written: Path, path: Path, kind: FolderKind) -> None:

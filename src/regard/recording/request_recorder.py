@@ -1,6 +1,8 @@
 """Record requests of a vLLM engine, in the background."""
 
+import os
 import re
+import shutil
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -11,8 +13,11 @@ from typing import Any
 
 from torch import distributed
 
+from regard.attention.ring.transfers import from_all_ranks
 from regard.calls.call import AttentionCall
-from regard.errors import check_positive
+from regard.errors import check_positive, first_line
+from regard.recording.opening import PARTIAL
+from regard.recording.request_memory import RequestMemory
 from regard.recording.save import save
 from regard.vllm.captured import Keeping
 from regard.vllm.engine import check_runner, plain_name, tensor_parallel_group
@@ -38,6 +43,8 @@ class RequestRecorder:
         requests: which ids to record, with wildcards.
         every: record every n-th of these only.
         limit: maximum number of requests.
+        max_tokens: maximum tokens of a request.
+        max_bytes: maximum memory of running requests, and of those that wait to be written.
         where: the layers.
 
     Raises:
@@ -53,6 +60,8 @@ class RequestRecorder:
         requests: str,
         every: int,
         limit: int,
+        max_tokens: int,
+        max_bytes: int,
         where: str | int | Iterable[str | int] | None,
     ) -> None:
         self._group = tensor_parallel_group(runner)
@@ -64,6 +73,8 @@ class RequestRecorder:
             ("requests", requests, str),
             ("every", every, int),
             ("limit", limit, int),
+            ("max_tokens", max_tokens, int),
+            ("max_bytes", max_bytes, int),
         ):
             if type(value) is not kind:
                 raise TypeError(f"{name} must be of type {kind.__name__}, got {value!r}")
@@ -80,6 +91,7 @@ class RequestRecorder:
                 module=wanted(where),
                 name=plain_name,
                 request=self._is_chosen,
+                obstacle=self._obstacle,
                 keeping=Keeping(offload="cpu"),
                 reductions=None,
                 ended=self._take,
@@ -87,6 +99,11 @@ class RequestRecorder:
         )
         if not self._watcher.num_layers:
             raise ValueError(f"where must match attention of the engine's model, got {where!r}")
+        # Of all workers, which bring their heads together.
+        num_workers = 1 if self._group is None else distributed.get_world_size(self._group)
+        bounds = (max_tokens, max_bytes, num_workers * self._watcher.token_bytes)
+        # Two, since only one worker has what waits, and all must refuse the same running requests.
+        self._running_memory, self._waiting_memory = RequestMemory(*bounds), RequestMemory(*bounds)
         self._num_matching = self._num_chosen = self._num_skipped = 0
         self._num_ended = self._num_handed_over = self._num_done = 0
         self._written: list[str] = []
@@ -130,24 +147,43 @@ class RequestRecorder:
         self._num_chosen += 1
         return True
 
+    def _obstacle(self, identifier: str, num_tokens: int) -> str:
+        return self._running_memory.take(identifier, num_tokens)
+
     def _take(self, request: EndedRequest) -> None:
         self._num_ended += 1
+        self._running_memory.free(request.identifier)
         if not request.finished:
             self._left_out[request.identifier] = "it was still running when recording stopped"
+            return
+        problem = self._problem(request)
+        if self._group is not None:
+            # All or none bring their heads together, and one of them knows what waits.
+            problem = next(filter(None, from_all_ranks(problem, self._group)), "")
+        if problem:
+            self._waiting_memory.free(request.identifier)
+            self._left_out[request.identifier] = problem
             return
         if self._group is not None:
             try:
                 request = request._replace(calls=_with_all_heads(request.calls, self._group))
             except Exception as error:  # noqa: BLE001
-                self._left_out[request.identifier] = _reason(error)
+                self._left_out[request.identifier] = first_line(error)
+                self._waiting_memory.free(request.identifier)
                 return
             if distributed.get_rank(self._group):
+                self._waiting_memory.free(request.identifier)
                 return
+        self._num_handed_over += 1
+        self._waiting.put(request)
+
+    def _problem(self, request: EndedRequest) -> str:
+        """Return why a request can't be written, "" if it can; then it has the memory to wait."""
+        if request.problem:
+            return request.problem
         if self._num_handed_over - self._num_done >= MOST:
-            self._left_out[request.identifier] = f"{MOST} requests were waiting to be written"
-        else:
-            self._num_handed_over += 1
-            self._waiting.put(request)
+            return f"{MOST} requests were waiting to be written"
+        return self._waiting_memory.take(request.identifier, len(request.tokens))
 
     def _write_all(self) -> None:
         while (request := self._waiting.get()) is not None:
@@ -155,20 +191,30 @@ class RequestRecorder:
                 self._written.append(str(self._write(request)))
             except Exception as error:  # noqa: BLE001
                 # Any error: others can still be written.
-                self._left_out[request.identifier] = _reason(error)
+                self._left_out[request.identifier] = first_line(error)
+            self._waiting_memory.free(request.identifier)
             self._num_done += 1
 
     def _write(self, request: EndedRequest) -> Path:
         Seen(request.calls).verify()
         path = self._folder / f"{file_name(request.identifier)}.regard"
-        save(
-            request.calls,
-            path,
-            tokens=self._tokenizer.convert_ids_to_tokens(request.tokens),
-            model=self._model,
-            title=request.name[:200],
-            progress=False,
-        )
+        partial = path.with_name(path.name + PARTIAL)
+        # Else it would be removed below, and it is not ours.
+        if os.path.lexists(partial):
+            raise FileExistsError(f"{partial} exists: move it away")
+        try:
+            save(
+                request.calls,
+                path,
+                tokens=self._tokenizer.convert_ids_to_tokens(request.tokens),
+                model=self._model,
+                title=request.name[:200],
+                progress=False,
+            )
+        except BaseException:
+            # Nobody can record this request again.
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
         return path
 
 
@@ -193,10 +239,6 @@ def _with_all_heads(
         for call in calls
     ]
     return gathered(mine, group)
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
 
 
 def _model_name(config: Any) -> str:

@@ -26,19 +26,19 @@ from regard.matrix.progress import progressing
 from regard.matrix.sharded import sharded_queries, with_own_heads
 from regard.printable import well_formed
 from regard.recording.arrays import DTYPES
+from regard.recording.contents import RECORDING, check_contents, keep_calls
 from regard.recording.digest import digest_of
-from regard.recording.files import DESCRIPTION, SUMS, Files, Folder, write_sums
+from regard.recording.files import DESCRIPTION, SUMS, write_sums
+from regard.recording.layout import recording_specs
 from regard.recording.opening import PARTIAL, open
 from regard.recording.pyramid import mean_of_all
 from regard.recording.recording import Recording
-from regard.recording.replacing import FolderKind, joined_writer, put_in_place, sole_writer
+from regard.recording.replacing import joined_writer, put_in_place, sole_writer
 from regard.recording.schema import ATTRIBUTE, Facts, FirstHead, Section, TextFacts
 from regard.recording.stored import CallArrays
 from regard.recording.text import Offsets, write_text
 from regard.recording.write_call import write_call
 from regard.recording.writers import Writers
-
-_RECORDING = FolderKind(DESCRIPTION, frozenset({DESCRIPTION, SUMS, "all", "calls", "texts"}))
 
 _Text = tuple[Sequence[str], str | None, Offsets | None]
 """Tokens, their text and their offsets."""
@@ -134,7 +134,7 @@ def save(
             progress=progress,
             writers=writers,
         )
-        writers.first(lambda: put_in_place(path.with_name(path.name + PARTIAL), path, _RECORDING))
+        writers.first(lambda: put_in_place(path.with_name(path.name + PARTIAL), path, RECORDING))
     return open(path)
 
 
@@ -185,7 +185,7 @@ def _lock(stack: ExitStack, path: Path, overwrite: bool, writers: Writers) -> No
     if writers.rank:
         stack.enter_context(joined_writer(path))
         return
-    stack.enter_context(sole_writer(path, _RECORDING, joint=writers.size > 1))
+    stack.enter_context(sole_writer(path, RECORDING, joint=writers.size > 1))
     _check_free(path, overwrite)
 
 
@@ -268,7 +268,7 @@ def _write(
             query_text=layer.queries.text,
             key_text=layer.keys.text,
         )
-        written.append(write_call(call, group, Files(Folder(folder)), batch, narrow, writers))
+        written.append(write_call(call, group, folder, batch, narrow, writers))
     facts = facts.model_copy(
         update={
             "complete": True,
@@ -304,11 +304,13 @@ def _first_head(looks: Sequence[FirstLook]) -> FirstHead:
 
 def _begin(folder: Path, facts: Facts, texts: Sequence[_Text]) -> list[Section]:
     """Write facts and texts, and return the sections of the texts."""
-    root = zarr.open_group(folder, mode="a")
+    keep_calls(folder, facts)
+    # Consolidated metadata is that of the run before, which may have been interrupted at the end.
+    root = zarr.open_group(folder, mode="a", use_consolidated=False)
     root.attrs[ATTRIBUTE] = facts.model_dump(mode="json")
     found: list[Section] = []
     for number, (tokens, text, offsets) in enumerate(texts):
-        group = root.create_group(f"texts/{number}", overwrite=True)
+        group = root.create_group(f"texts/{number}")
         found += write_text(group, number, tokens, text, offsets)
     root.require_group("calls")
     return found
@@ -331,9 +333,7 @@ def _begun(folder: Path, facts: Facts) -> zarr.Group:
 
 def _finish(root: zarr.Group, folder: Path, facts: Facts, calls: list[CallArrays]) -> None:
     """Write the mean of all calls, checksums and digest, and mark a recording as complete."""
-    with suppress(KeyError):
-        del root["all"]
-    all_cells = mean_of_all(calls, root.create_group("all", overwrite=True))
+    all_cells = mean_of_all(calls, root.create_group("all"))
     facts = facts.model_copy(update={"all_cells": all_cells})
     root.attrs[ATTRIBUTE] = facts.model_dump(mode="json")
     with warnings.catch_warnings():
@@ -341,8 +341,10 @@ def _finish(root: zarr.Group, folder: Path, facts: Facts, calls: list[CallArrays
         warnings.simplefilter("ignore")
         zarr.consolidate_metadata(root.store)
     description = json.loads((folder / DESCRIPTION).read_bytes())
-    declared = description["consolidated_metadata"]["metadata"].items()
-    write_sums(folder, (name for name, one in declared if one["node_type"] == "array"))
+    metadata = description["consolidated_metadata"]["metadata"]
+    specs = recording_specs(metadata, facts, [call.facts for call in calls])
+    check_contents(folder, metadata, specs)
+    write_sums(folder, (f"{group}/{name}" for group, own in specs.items() for name in own))
     digest = digest_of(description, (folder / SUMS).read_bytes())
     description["attributes"][ATTRIBUTE]["digest"] = digest
     written = folder / f"{DESCRIPTION}{PARTIAL}"

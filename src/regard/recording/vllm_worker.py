@@ -28,6 +28,8 @@ class RecordingWorker:
         requests: str = "*",
         every: int = 1,
         limit: int = 100,
+        max_tokens: int = 32_768,
+        max_bytes: int = 2**33,
         where: str | int | Iterable[str | int] | None = None,
     ) -> dict[str, Any]:
         """Record the requests that follow, each as `folder/ID.regard`.
@@ -35,9 +37,14 @@ class RecordingWorker:
         Args:
             folder: an existing folder, as an absolute path on the server.
             requests: which ids to record, with wildcards: "*" for all. The id of a completion is
-                "cmpl-" or "chatcmpl-" and the header X-Request-Id, if a client sends one.
+                "cmpl-" or "chatcmpl-" and the header X-Request-Id, if a client sends one. So
+                clients can choose to be recorded.
             every: record every n-th of these only.
             limit: maximum number of requests to record.
+            max_tokens: maximum tokens of a request; longer ones are left out.
+            max_bytes: maximum bytes of queries, keys, values and outputs of the requests that run,
+                and of those that wait to be written; what needs more is left out. Joining the steps
+                of a request takes as much again for a moment.
             where: the layers to record; as for `regard.watch`.
 
         Returns:
@@ -51,7 +58,14 @@ class RecordingWorker:
         recorder, problem = None, ""
         try:
             recorder = RequestRecorder(
-                runner, folder, requests=requests, every=every, limit=limit, where=where
+                runner,
+                folder,
+                requests=requests,
+                every=every,
+                limit=limit,
+                max_tokens=max_tokens,
+                max_bytes=max_bytes,
+                where=where,
             )
         except Exception as error:  # noqa: BLE001
             problem = str(error) or type(error).__name__

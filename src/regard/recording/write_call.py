@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,9 @@ from regard.patterns.cover import Cover
 from regard.recording import arrays
 from regard.recording.arrays import ArraySpec
 from regard.recording.bias_data import bias_as_data
+from regard.recording.contents import is_complete, stored_attribute
 from regard.recording.errors import RecordingError
-from regard.recording.files import Files
+from regard.recording.files import Files, Folder
 from regard.recording.layout import EFFECT, MOST_PART, call_specs, is_map, stored_arrays
 from regard.recording.pattern_data import UNKNOWN, arrays_named, pattern_as_data
 from regard.recording.pyramid import Pyramid, write_mean_of_heads
@@ -50,7 +52,7 @@ _OF_EFFECTS = ("value", "gradient")
 def write_call(
     call: AttentionCall,
     calls: zarr.Group,
-    files: Files,
+    root: Path,
     batch: int | None,
     dtype: torch.dtype | None,
     writers: Writers,
@@ -60,7 +62,7 @@ def write_call(
     Args:
         call: the call.
         calls: the group of the calls.
-        files: the files of the recording, to read what was written.
+        root: the folder of the recording, to read what was written.
         batch: the sequence to record; needed if there are several.
         dtype: the dtype of stored queries and keys; None keeps it.
         writers: the processes that have its heads.
@@ -78,8 +80,8 @@ def write_call(
     facts = shard.facts
     specs = call_specs(facts)
     specs |= {part: ArraySpec.of_values(x) for part, x in stored.arrays if part not in specs}
-    kept = stored_arrays(files, f"calls/{name}", specs)
-    known = writers.first(lambda: _begin(calls, name, facts, specs))
+    kept = stored_arrays(Files(Folder(root)), f"calls/{name}", specs)
+    known = writers.first(lambda: _begin(calls, root, name, facts, specs))
     if known is not None:
         return CallArrays(known, kept)
     effects = sequence_of(call.effects, batch) if call.has_effects else None
@@ -172,11 +174,12 @@ def _joined(call: AttentionCall, parts: list[_Part], rank: int) -> _Shard:
 
 
 def _begin(
-    calls: zarr.Group, name: str, facts: CallFacts, specs: dict[str, ArraySpec]
+    calls: zarr.Group, root: Path, name: str, facts: CallFacts, specs: dict[str, ArraySpec]
 ) -> CallFacts | None:
     """Return the facts of a finished call, or create its arrays."""
-    known = known_facts(calls, name)
-    if known is not None and known.sha256 == facts.sha256 and known.module == facts.module:
+    known = _known_facts(root, name)
+    same = known is not None and _planned(known) == _planned(facts)
+    if same and is_complete(root, f"calls/{name}", specs):
         return known
     group = calls.create_group(name, overwrite=True)
     for part, spec in specs.items():
@@ -184,13 +187,18 @@ def _begin(
     return None
 
 
-def known_facts(calls: zarr.Group, name: str) -> CallFacts | None:
+def _known_facts(root: Path, name: str) -> CallFacts | None:
     """Return the facts of a finished call."""
     try:
-        group = calls[name]
-        return CallFacts.model_validate(group.attrs[ATTRIBUTE])
-    except (KeyError, ValueError):
+        return CallFacts.model_validate(stored_attribute(root, f"calls/{name}"))
+    except ValueError:
         return None
+
+
+def _planned(facts: CallFacts) -> CallFacts:
+    """Return the facts that are known before a call is written."""
+    effects = facts.effects and facts.effects.model_copy(update={"largest": 0.0, "error": 0.0})
+    return facts.model_copy(update={"measures": {}, "error": 0.0, "effects": effects})
 
 
 @dataclass

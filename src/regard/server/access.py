@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Sequence
 from hmac import compare_digest
 from traceback import format_exc
 
@@ -45,6 +46,9 @@ SECURITY_HEADERS = {
 
 BODY_BYTES = 64 * 2**10
 """Maximum bytes of a request's body: the names of some tiles."""
+
+HEADER_BYTES = 16 * 2**10
+"""Maximum bytes of a request's headers."""
 
 _TOKEN = re.compile(r"[\w.~-]+", re.ASCII)
 _CLOSE = {"Connection": "close"}
@@ -120,7 +124,22 @@ class Guard:
                 f"the host must be one of {', '.join(sorted(self._hosts))}, got {host[:80]!r}",
                 _CLOSE,
             )
-        return None
+        return _refused_headers(scope["headers"])
+
+
+def _refused_headers(headers: Sequence[tuple[bytes, bytes]]) -> Response | None:
+    """Return the error response to headers that are too long, or that name two ends of the body."""
+    # As sent: a colon, a space and the end of the line.
+    size = sum(len(name) + len(value) + 4 for name, value in headers)
+    if size > HEADER_BYTES:
+        says = f"the headers must have at most {HEADER_BYTES:,} bytes, got {size:,}"
+        return fault(431, says, _CLOSE)
+    names = {name.lower() for name, _ in headers}
+    if names >= {b"content-length", b"transfer-encoding"}:
+        # A proxy may believe the other one, and take a part of the body for a request.
+        says = "the headers must have Content-Length or Transfer-Encoding, got both"
+        return fault(400, says, _CLOSE)
+    return None
 
 
 def _bounded(receive: Receive) -> Receive:

@@ -1,4 +1,4 @@
-"""Limits of connections: number, request time, header size."""
+"""Limits of connections: number, request time, size of what may be headers."""
 
 import asyncio
 import sys
@@ -9,11 +9,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 REQUEST_SECONDS = 10.0
 """Seconds for a request to arrive, and for the first of a connection to begin."""
 
-HEADER_BYTES = 16 * 2**10
-"""Maximum bytes of a request's headers."""
-
 _MOST_CONNECTIONS = 512
 _SLICE = 4 * 2**10
+"""So many bytes of headers more than their bound may arrive; `Guard` refuses them by their size."""
 
 
 class Connection(H11Protocol):

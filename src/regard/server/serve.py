@@ -13,9 +13,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from regard.recording import Recording
-from regard.server.access import ANY_HOST, LOOPBACK
+from regard.server.access import ANY_HOST, HEADER_BYTES, LOOPBACK
 from regard.server.app import app
-from regard.server.connection import HEADER_BYTES, Connection
+from regard.server.connection import Connection
 from regard.server.job_queue import STOPPING
 from regard.server.service import Service
 

@@ -46,6 +46,7 @@ class EndedRequest(NamedTuple):
         finished: whether the engine has ended it.
         tokens: the tokens that were fed to the model: all but the last one.
         calls: a call for each layer.
+        problem: why its calls are unusable, if so.
     """
 
     identifier: str
@@ -53,6 +54,7 @@ class EndedRequest(NamedTuple):
     finished: bool
     tokens: list[int]
     calls: list[AttentionCall]
+    problem: str
 
 
 class _Rows(NamedTuple):
@@ -112,6 +114,8 @@ class WhatToWatch:
         module: returns whether to watch a layer, from its path and itself.
         name: returns the name of a request, from its id in the engine.
         request: returns whether to watch a request, from its name.
+        obstacle: returns why a request can't be kept, "" if it can, from its id in the engine and
+            its number of tokens; called before each step.
         keeping: options for kept tensors.
         reductions: the reductions of each call; if any, no tensors are kept.
         ended: called with each request that has ended.
@@ -120,6 +124,7 @@ class WhatToWatch:
     module: Callable[[str, nn.Module], bool]
     name: Callable[[str], str]
     request: Callable[[str], bool]
+    obstacle: Callable[[str, int], str]
     keeping: Keeping
     reductions: Sequence[AnyReduction] | None
     ended: Callable[[EndedRequest], None]
@@ -159,6 +164,15 @@ class EngineWatcher:
     def num_layers(self) -> int:
         """Number of watched layers."""
         return len(self._places)
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes that are kept of a token: its queries, keys, values and outputs in all layers."""
+        modules = [place.layer.module for place in self._places]
+        return sum(
+            2 * (one.num_heads + one.num_kv_heads) * one.head_size * one.dtype.itemsize
+            for one in modules
+        )
 
     def __enter__(self) -> Self:
         with ExitStack() as entering:
@@ -267,7 +281,7 @@ class EngineWatcher:
             starts.append(stop)
             lengths.append(position + stop - start)
             request = self._request(identifier)
-            if request is not None:
+            if request is not None and self._is_kept(request, identifier, lengths[-1]):
                 if len(request.tokens) != position:
                     request.tokens = batch.token_ids_cpu[place, :position].tolist()
                 request.tokens += self._input_ids.gpu[start:stop].tolist()
@@ -282,6 +296,17 @@ class EngineWatcher:
             layers = [Captured(place.layer, self._what.keeping) for place in self._places]
             self._requests[identifier] = _Request(name, layers) if self._is_wanted(name) else None
         return self._requests[identifier]
+
+    def _is_kept(self, request: _Request, identifier: str, num_tokens: int) -> bool:
+        """Return whether a request is kept in the step to come; else nothing of it is kept."""
+        if not request.problem:
+            with _noting_problems(request):
+                request.problem = self._what.obstacle(identifier, num_tokens)
+        if not request.problem:
+            return True
+        # Its tensors take memory that others may need.
+        request.layers = [Captured(one.layer, one.keeping) for one in request.layers]
+        return False
 
     def _is_wanted(self, name: str) -> bool:
         try:
@@ -300,7 +325,9 @@ class EngineWatcher:
             request.problem = request.problem or "a step of the engine failed"
         with torch.inference_mode(False), torch.no_grad():
             calls = self._calls(request)
-        self._what.ended(EndedRequest(identifier, request.name, finished, request.tokens, calls))
+        self._what.ended(
+            EndedRequest(identifier, request.name, finished, request.tokens, calls, request.problem)
+        )
 
     def _end_all(self) -> None:
         for identifier in list(self._requests):

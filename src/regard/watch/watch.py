@@ -195,6 +195,7 @@ def _watching_engine(
         module=options.wanted,
         name=partial(request_name, llm),
         request=requests or (lambda name: True),
+        obstacle=lambda identifier, num_tokens: "",
         keeping=Keeping(options.check, options.values, options.offload),
         reductions=options.reductions,
         ended=lambda request: seen.requests.add(request.name, request.calls),

@@ -1,6 +1,7 @@
 import { Diverging } from "../colours/diverging";
 import { gradient } from "../colours/scale";
 import { element } from "../dom/element";
+import { own } from "../dom/own";
 import { type Block, capitalized, nameOf } from "../look/blocks";
 import { inFigures, measured } from "../look/figures";
 import { chosenPieces, type Scene } from "../look/scene";
@@ -71,7 +72,7 @@ export class GridPanel {
     const measure = this.page.measures.find((each) => each.id === colouredBy) ?? null;
     this.#select.value = measure ? measure.id : "map";
     const value: Colouring["value"] = (block, section) =>
-      measure && block.measures[measure.id]?.[section];
+      measure && own(block.measures, measure.id)?.[section];
     this.grid.colour(measure && { ...measure, value }, dark);
     this.#legend.replaceChildren(...(measure ? legendOf(this.page, measure, dark) : [this.#maps]));
   }

@@ -13,34 +13,34 @@ const NEWLINE = "↵";
 const TAB = "⇥";
 
 /** Characters that turn the direction of text or have no width, and would be lost or do harm. */
-const NAMES: Readonly<Record<string, string>> = {
-  "\u00ad": "‹SHY›",
-  "\u061c": "‹ALM›",
-  "\u200b": "‹ZWSP›",
-  "\u200e": "‹LRM›",
-  "\u200f": "‹RLM›",
-  "\u2028": "‹LS›",
-  "\u2029": "‹PS›",
-  "\u202a": "‹LRE›",
-  "\u202b": "‹RLE›",
-  "\u202c": "‹PDF›",
-  "\u202d": "‹LRO›",
-  "\u202e": "‹RLO›",
-  "\u2060": "‹WJ›",
-  "\u2066": "‹LRI›",
-  "\u2067": "‹RLI›",
-  "\u2068": "‹FSI›",
-  "\u2069": "‹PDI›",
-  "\ufeff": "‹BOM›",
-};
+const NAMES: ReadonlyMap<string, string> = new Map([
+  ["\u00ad", "‹SHY›"],
+  ["\u061c", "‹ALM›"],
+  ["\u200b", "‹ZWSP›"],
+  ["\u200e", "‹LRM›"],
+  ["\u200f", "‹RLM›"],
+  ["\u2028", "‹LS›"],
+  ["\u2029", "‹PS›"],
+  ["\u202a", "‹LRE›"],
+  ["\u202b", "‹RLE›"],
+  ["\u202c", "‹PDF›"],
+  ["\u202d", "‹LRO›"],
+  ["\u202e", "‹RLO›"],
+  ["\u2060", "‹WJ›"],
+  ["\u2066", "‹LRI›"],
+  ["\u2067", "‹RLI›"],
+  ["\u2068", "‹FSI›"],
+  ["\u2069", "‹PDI›"],
+  ["\ufeff", "‹BOM›"],
+]);
 
 /** Joiners have a meaning inside a word or an emoji; alone they would not be seen. */
-const ALONE: Readonly<Record<string, string>> = {
-  "\u200c": "‹ZWNJ›",
-  "\u200d": "‹ZWJ›",
-  "\ufe0e": "‹VS15›",
-  "\ufe0f": "‹VS16›",
-};
+const ALONE: ReadonlyMap<string, string> = new Map([
+  ["\u200c", "‹ZWNJ›"],
+  ["\u200d", "‹ZWJ›"],
+  ["\ufe0e", "‹VS15›"],
+  ["\ufe0f", "‹VS16›"],
+]);
 
 export function showPiece(piece: string): Shown {
   if (piece === "") return { before: "", token: EMPTY, after: "" };
@@ -86,7 +86,7 @@ export function showText(text: string): string {
 
 function visible(text: string, blank: boolean): string {
   const whole = text.replace(/\p{Surrogate}/gu, "\ufffd").replaceAll("\r\n", "\n");
-  const only = ALONE[whole];
+  const only = ALONE.get(whole);
   if (only) return only;
   // A mark that would sit on the letter before it gets a letter of its own.
   const carried = /^\p{M}/u.test(whole) ? `◌${whole}` : whole;
@@ -94,7 +94,7 @@ function visible(text: string, blank: boolean): string {
     if (character === "\n") return NEWLINE;
     if (character === "\t") return TAB;
     if (character === " ") return blank ? SPACE : " ";
-    const name = NAMES[character];
+    const name = NAMES.get(character);
     if (name) return name;
     const code = character.charCodeAt(0);
     if (code < 0x20) return String.fromCharCode(0x2400 + code);

@@ -27,6 +27,14 @@ describe("heads", () => {
     ]);
   });
 
+  it.each(Object.getOwnPropertyNames(Object.prototype))(
+    "without a measure %j are left out",
+    (name) => {
+      const calls = someInfo().calls.map((one) => ({ ...one, measures: {} }));
+      expect(byMeasure(someInfo({ calls }), { ...measure, name })).toEqual([]);
+    },
+  );
+
   it("are sorted by looks, those in which none counts left out", () => {
     const calls = someInfo().calls.map((one) => ({ ...one, queryText: 1 }));
     const looks = [

@@ -1,3 +1,5 @@
+import { own } from "../../dom/own";
+
 const STEPS: Readonly<Record<string, number>> = {
   ArrowLeft: -1,
   ArrowUp: -1,
@@ -11,8 +13,8 @@ export function roving(parts: readonly HTMLElement[], walked: (number: number) =
     part.addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       const last = parts.length - 1;
-      const step = STEPS[event.key];
-      const next = { Home: 0, End: last }[event.key] ?? (step ? number + step : null);
+      const step = own(STEPS, event.key);
+      const next = own({ Home: 0, End: last }, event.key) ?? (step ? number + step : null);
       if (next === null || next < 0 || next > last) return;
       event.preventDefault();
       walked(next);

@@ -1,3 +1,4 @@
+import { own } from "../../dom/own";
 import type { CallLooks, Direction, HeadRef, Info, Measure } from "./contract";
 import { isThere, nameOfCall } from "./heads";
 
@@ -18,7 +19,7 @@ export interface RankedLook extends RankedHead {
 /** All heads with a measure, the largest first; effects may be negative, and go by their size. */
 export function byMeasure(info: Info, measure: Measure): RankedHead[] {
   const heads = info.calls.flatMap((call, index) =>
-    (call.measures[measure.name] ?? []).flatMap((value, head): RankedHead[] => {
+    (own(call.measures, measure.name) ?? []).flatMap((value, head): RankedHead[] => {
       const ref = { call: index, head };
       if (value === null || !isThere(info, ref)) return [];
       return [{ ref, name: `${nameOfCall(call)}.${head}`, value }];

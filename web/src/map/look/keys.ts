@@ -1,3 +1,4 @@
+import { own } from "../../dom/own";
 /** What the keys of the map do. */
 export interface Commands {
   readonly zoom: (factor: number) => void;
@@ -59,5 +60,5 @@ function commandOf(key: string, commands: Commands): (() => void) | undefined {
     Escape: commands.letGo,
     "?": commands.help,
   };
-  return known[key];
+  return own(known, key);
 }

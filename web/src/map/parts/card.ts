@@ -1,4 +1,5 @@
 import { element } from "../../dom/element";
+import { own } from "../../dom/own";
 import { count } from "../../look/figures";
 import type { Info } from "../data/contract";
 import type { HeadFacts } from "../data/heads";
@@ -191,7 +192,7 @@ export class MapCard {
       head === "mean"
         ? meansOf(info, facts)
         : info.measures.flatMap((measure) => {
-            const value = facts.call.measures[measure.name]?.[head];
+            const value = own(facts.call.measures, measure.name)?.[head];
             if (value === null || value === undefined) return [];
             return [`${measure.title} ${measureName(measure, value)}`];
           });

@@ -1,4 +1,5 @@
 import { element } from "../../dom/element";
+import { own } from "../../dom/own";
 import { count } from "../../look/figures";
 import { quoted } from "../../parts/quoted";
 import { showAlone } from "../../tokens/visible";
@@ -321,7 +322,7 @@ export class HeadPanel {
         ArrowUp: [-1, 0],
         ArrowDown: [1, 0],
       };
-      const step = steps[event.key];
+      const step = own(steps, event.key);
       if (!step) return;
       event.preventDefault();
       const cells = rows[rows.indexOf(row) + step[0]]?.querySelectorAll<HTMLElement>("[data-head]");

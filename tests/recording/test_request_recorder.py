@@ -1,0 +1,300 @@
+"""What a server records is bounded, and nothing of what can't be written is left behind."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from regard import AttentionMatrix, causal
+from regard.calls import AttentionCall
+from regard.calls.check import EMPTY
+from regard.recording import open, request_recorder
+from regard.recording.request_memory import RequestMemory
+from regard.recording.request_recorder import RequestRecorder
+from regard.vllm import watcher as watcher_module
+from regard.vllm.captured import Captured, Keeping
+from regard.vllm.layer import WatchedLayer
+from regard.vllm.watcher import EndedRequest, EngineWatcher, WhatToWatch
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+TOKENS, HEADS = 7, 2
+OPTIONS: dict[str, Any] = {"requests": "*", "every": 1, "limit": 100, "where": None}
+BOUNDS: dict[str, Any] = {"max_tokens": 1000, "max_bytes": 10**6}
+
+
+def returning(value: Any) -> Callable[..., Any]:
+    def function(*arguments: Any, **more: Any) -> Any:
+        return value
+
+    return function
+
+
+def _as_text(ids: list[int]) -> list[str]:
+    return [str(one) for one in ids]
+
+
+class Watcher:
+    """Stands for the watcher of an engine: a token takes 100 bytes."""
+
+    num_layers, token_bytes = 1, 100
+
+    def __init__(self, runner: Any, what: WhatToWatch) -> None:
+        runner.what = what
+
+    def __enter__(self) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch) -> Any:
+    tokenizer = SimpleNamespace(convert_ids_to_tokens=_as_text)
+    monkeypatch.setattr(request_recorder, "EngineWatcher", Watcher)
+    monkeypatch.setattr(request_recorder, "check_runner", returning(None))
+    monkeypatch.setattr(request_recorder, "tensor_parallel_group", returning(None))
+    monkeypatch.setattr(request_recorder, "_tokenizer", returning(tokenizer))
+    model = SimpleNamespace(enable_prompt_embeds=False, served_model_name="small")
+    return SimpleNamespace(vllm_config=SimpleNamespace(model_config=model), what=None)
+
+
+def recorder(runner: Any, folder: Path, **bounds: Any) -> RequestRecorder:
+    found = RequestRecorder(runner, str(folder), **{**OPTIONS, **BOUNDS, **bounds})
+    found.start()
+    return found
+
+
+def ended(name: str, num_tokens: int = TOKENS, problem: str = "") -> EndedRequest:
+    x = torch.randn(1, HEADS, num_tokens, 4)
+    call = AttentionCall.of(AttentionMatrix(x, x, pattern=causal()), "layers.0", check=EMPTY)
+    return EndedRequest(name, name, True, list(range(num_tokens)), [call], problem)
+
+
+def written(made: RequestRecorder) -> dict[str, Any]:
+    made.stop()
+    for thread in threading.enumerate():
+        if thread.name == "regard-recording":
+            thread.join(60)
+    return made.state()
+
+
+def test_a_request_is_written(runner: Any, tmp_path: Path) -> None:
+    made = recorder(runner, tmp_path)
+    assert runner.what.request("a")
+    assert runner.what.obstacle("a", TOKENS) == ""
+    runner.what.ended(ended("a"))
+    (path,) = written(made)["written"]
+    assert open(path).tokens == list(map(str, range(TOKENS)))
+
+
+def test_writes_that_fail_leave_nothing_behind(
+    runner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a full disk, after some calls are written."""
+
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    made = recorder(runner, tmp_path)
+    monkeypatch.setitem(request_recorder.save.__globals__, "_finish", full)
+    for name in ("a", "b", "c"):
+        assert runner.what.request(name)
+        runner.what.ended(ended(name))
+    state = written(made)
+    assert state["left_out"] == dict.fromkeys("abc", "[Errno 28] No space left on device")
+    assert (state["written"], state["waiting"]) == ([], 0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_partial_of_somebody_else_is_not_removed(runner: Any, tmp_path: Path) -> None:
+    made = recorder(runner, tmp_path)
+    (tmp_path / "a.regard.partial" / "calls").mkdir(parents=True)
+    assert runner.what.request("a")
+    runner.what.ended(ended("a"))
+    assert "a.regard.partial exists: move it away" in written(made)["left_out"]["a"]
+    assert (tmp_path / "a.regard.partial" / "calls").is_dir()
+
+
+def test_long_requests_are_left_out(runner: Any, tmp_path: Path) -> None:
+    made = recorder(runner, tmp_path, max_tokens=8)
+    for num_tokens in (8, 9):
+        name = str(num_tokens)
+        assert runner.what.request(name)
+        runner.what.ended(ended(name, num_tokens, runner.what.obstacle(name, num_tokens)))
+    state = written(made)
+    assert len(state["written"]) == 1
+    assert state["left_out"] == {"9": "it had 9 tokens, and max_tokens is 8"}
+
+
+def test_running_requests_share_the_memory(runner: Any, tmp_path: Path) -> None:
+    made = recorder(runner, tmp_path, max_bytes=1000)
+    for name in ("a", "b", "c"):
+        assert runner.what.request(name)
+    assert runner.what.obstacle("a", 6) == ""
+    assert runner.what.obstacle("b", 4) == ""
+    rule = "its 5 tokens took 500 bytes, other requests 600, and max_bytes is 1,000"
+    assert runner.what.obstacle("b", 5) == rule
+    # It is kept no longer, and others get its memory.
+    assert runner.what.obstacle("c", 4) == ""
+    made.stop()
+
+
+def test_what_waits_is_bounded_too(
+    runner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(*arguments: object, **more: object) -> None:
+        begun.set()
+        go_on.wait(60)
+
+    monkeypatch.setattr(request_recorder, "save", slow)
+    made = recorder(runner, tmp_path, max_bytes=1000)
+    for name in ("a", "b"):
+        assert runner.what.request(name)
+    runner.what.ended(ended("a", 6))
+    begun.wait(60)
+    runner.what.ended(ended("b", 5))
+    rule = "its 5 tokens took 500 bytes, other requests 600, and max_bytes is 1,000"
+    assert made.state()["left_out"] == {"b": rule}
+    go_on.set()
+    assert len(written(made)["written"]) == 1
+
+
+def test_nothing_is_gathered_that_is_not_written(
+    runner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one of the workers can't keep, none of them brings together."""
+    gathered: list[object] = []
+
+    def together(calls: list[AttentionCall], group: object) -> list[AttentionCall]:
+        gathered.append(calls)
+        return calls
+
+    others: list[str] = []
+
+    def all_ranks(mine: str, group: object) -> list[str]:
+        return [mine, *others]
+
+    patch = monkeypatch.setattr
+    patch(request_recorder, "tensor_parallel_group", returning("group"))
+    patch(request_recorder.distributed, "get_world_size", returning(2))
+    patch(request_recorder.distributed, "get_rank", returning(0))
+    patch(request_recorder, "from_all_ranks", all_ranks)
+    patch(request_recorder, "_with_all_heads", together)
+    made = recorder(runner, tmp_path, max_bytes=1000)
+    for name in ("a", "b", "c"):
+        assert runner.what.request(name)
+    # Each worker gets the heads of all.
+    assert "took 1,200 bytes" in runner.what.obstacle("a", 6)
+    runner.what.ended(ended("a", 6))
+    others.append("another worker has no memory")
+    runner.what.ended(ended("b", 4))
+    assert not gathered
+    others.clear()
+    runner.what.ended(ended("c", 4))
+    state = written(made)
+    assert len(gathered) == len(state["written"]) == 1
+    assert state["left_out"]["b"] == "another worker has no memory"
+    assert "max_bytes is 1,000" in state["left_out"]["a"]
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_bytes"])
+def test_bounds_are_checked(runner: Any, tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+        recorder(runner, tmp_path, **{name: 0})
+    with pytest.raises(TypeError, match=f"{name} must be of type int, got 1.5"):
+        recorder(runner, tmp_path, **{name: 1.5})
+
+
+def test_memory_is_given_back() -> None:
+    memory = RequestMemory(10, 100, 10)
+    assert memory.take("a", 6) == ""
+    # Preempted, it has fewer tokens, and still holds those it had.
+    assert memory.take("a", 3) == ""
+    assert "other requests 60" in memory.take("b", 5)
+    memory.free("a")
+    assert memory.take("b", 5) == ""
+
+
+class Engine:
+    """A model runner with one layer of two heads, which runs requests in one step each."""
+
+    def __init__(self) -> None:
+        self.layer: Any = nn.Module()
+        self.layer.kv_cache = torch.empty(0)
+        self.layer.layer_name = "layers.0"
+        self.layer.num_heads = self.layer.num_kv_heads = HEADS
+        self.layer.head_size, self.layer.dtype = 4, torch.float32
+        self.layer.impl = SimpleNamespace(forward=returning(None))
+        group = SimpleNamespace(layer_names=["layers.0"])
+        self.kv_cache_config = SimpleNamespace(kv_cache_groups=[group])
+        tables = SimpleNamespace(block_tables=[SimpleNamespace(block_size=16)])
+        self.input_batch = SimpleNamespace(block_table=tables)
+        self.input_ids = SimpleNamespace(gpu=torch.arange(100))
+
+    def get_model(self) -> nn.Module:
+        return nn.ModuleList([self.layer])
+
+    def execute_model(self, step: Any) -> None:
+        scheduled = step.num_scheduled_tokens
+        total = sum(scheduled.values())
+        rows = torch.randn(4, total, HEADS, 4)
+        starts = torch.tensor([0, *scheduled.values()]).cumsum(0)
+        metadata = SimpleNamespace(
+            query_start_loc=starts, seq_lens=starts.diff(), causal=True, block_table=None
+        )
+        self.layer.impl.forward(self.layer, *rows[:3], self.layer.kv_cache, metadata, rows[3])
+
+    def step(self, finished: tuple[str, ...] = (), **scheduled: int) -> None:
+        batch = self.input_batch
+        batch.num_reqs, batch.req_ids = len(scheduled), [*scheduled]
+        batch.num_computed_tokens_cpu = np.zeros(len(scheduled), dtype=int)
+        self.execute_model(
+            SimpleNamespace(finished_req_ids=set(finished), num_scheduled_tokens=scheduled)
+        )
+
+
+def test_what_is_too_long_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+    found: list[EndedRequest] = []
+    added: list[int] = []
+
+    def obstacle(identifier: str, num_tokens: int) -> str:
+        asked.append((identifier, num_tokens))
+        return "too long" if num_tokens > 4 else ""
+
+    def layer_of(name: str, module: Any) -> WatchedLayer:
+        return WatchedLayer(name, module, "CPU_ATTN", causal(), None, 0.5, None)
+
+    def add(self: Captured, query: torch.Tensor, *tensors: Any) -> None:
+        added.append(len(query))
+
+    monkeypatch.setattr(watcher_module, "watched_layer", layer_of)
+    monkeypatch.setattr(Captured, "add", add)
+    engine = Engine()
+    what = WhatToWatch(
+        module=lambda name, module: True,
+        name=str,
+        request=lambda name: True,
+        obstacle=obstacle,
+        keeping=Keeping(check=False),
+        reductions=None,
+        ended=found.append,
+    )
+    watcher = EngineWatcher(engine, what)
+    assert watcher.token_bytes == 4 * HEADS * 4 * 4
+    with watcher:
+        engine.step(short=3, long=5)
+        # Asked once: what was left out stays out.
+        engine.step(long=3)
+        engine.step(finished=("long",), other=1)
+    assert added == [3, 1]
+    assert asked == [("short", 3), ("long", 5), ("other", 1)]
+    assert (found[0].name, found[0].problem, found[0].finished) == ("long", "too long", True)
+    assert found[0].calls[0].problem == "too long"
