@@ -107,6 +107,25 @@ def with_queries_before_heads(query: Tensor, key: Tensor, value: Tensor) -> Foun
     return torch.einsum("bqhk,bhkd->bqhd", weights, value), weights.transpose(1, 2)
 
 
+def with_a_mask_of_two_masks(query: Tensor, key: Tensor, value: Tensor) -> Found:
+    mask = torch.einsum("bhq,bk->bhqk", GATE[..., 0].ceil(), torch.ones(len(key), key.shape[2]))
+    weights = (query @ key.mT / 2 + (1 - mask) * -1e9).softmax(dim=-1)
+    return weights @ value, weights
+
+
+def of_numbers(query: Tensor, key: Tensor, value: Tensor) -> Found:
+    weights = torch.einsum("bhq,bhk->bhqk", query[..., 0], key[..., 0]).softmax(dim=-1)
+    return weights @ value, weights
+
+
+def of_a_trace(query: Tensor, key: Tensor, value: Tensor) -> Found:
+    traces = torch.einsum(
+        "bhqd,bhkcc->bhqk", query, key[..., None].expand(*key.shape, key.shape[-1])
+    )
+    weights = (query @ key.mT + 0.1 * traces).softmax(dim=-1)
+    return weights @ value, weights
+
+
 def with_values_first(query: Tensor, key: Tensor, value: Tensor) -> Found:
     weights = softmax(query, key)
     return torch.einsum("...kd,...qk->...qd", value, weights), weights
@@ -147,6 +166,9 @@ FOLLOWED = [
     in_place,
     with_an_entry_set,
     with_queries_before_heads,
+    with_a_mask_of_two_masks,
+    of_numbers,
+    of_a_trace,
     with_values_first,
     with_keys_before_queries,
     of_two_softmaxes,

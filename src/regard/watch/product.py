@@ -147,13 +147,16 @@ def queries_and_keys(
     first, second = inputs.split(",")
     if (result[-1] in second) == (result[-1] in first) or {*first} >= {*second} <= {*result}:
         return factors
+    if len({*first}) < len(first) or len({*second}) < len(second):
+        # Of a diagonal.
+        return factors
     if result[-1] in first:
         first, second, factors = second, first, factors[::-1]
     # The axes in the order of the result, then those that are summed over.
     before = [one for one in result[:-1] if one in second]
     after = [one for one in second if one not in result]
     key = factors[1].permute([second.index(one) for one in (*before, result[-1], *after)])
-    return [factors[0], key.flatten(len(before) + 1)]
+    return [factors[0], key.flatten(len(before) + 1) if after else key.unsqueeze(-1)]
 
 
 def key_of(
