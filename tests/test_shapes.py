@@ -17,7 +17,7 @@ def wrong_function() -> Any:
 
 
 def wrong_class_method() -> Any:
-    return regard.AttentionMatrix.from_weights(torch.zeros(3, 3))
+    return regard.AttentionMatrix.from_weights(torch.zeros(3))
 
 
 def wrong_method() -> Any:
