@@ -168,7 +168,7 @@ def test_what_is_not_ours_is_not_replaced(book: Made, tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="is not empty"):
         publish(book.recording, folder, heads=["0.0"], depth=0)
     assert files_in(tmp_path) == {"thesis/index.html"}
-    with pytest.raises(FileExistsError, match="is a file"):
+    with pytest.raises(FileExistsError, match="is a link or a file, and must be a folder"):
         publish(book.recording, folder / "index.html")
     site = publish(book.recording, tmp_path / "site", heads=["0.0"], depth=0)
     (site / "CNAME").write_text("example.org")
