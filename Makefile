@@ -5,7 +5,7 @@
 
 help:
 	@echo "make check    lint, types, imports and all tests: what CI checks, in this environment"
-	@echo "make test     the fast tests"
+	@echo "make test     the fast tests; of one folder or file with TESTS=patterns"
 	@echo "make thorough all tests, those that run by night included, and laws with many examples"
 	@echo "make web      build the page, the map and the report from web/ into the package"
 	@echo "make docs     build the site of the docs into site/"
@@ -53,16 +53,19 @@ docs:
 
 # A worker without tests takes half of those that another has left. One thread each: where others
 # compute too, threads wait for each other.
-PYTEST = OMP_NUM_THREADS=1 .ci/step "$@" python -m pytest -q -n auto --dist worksteal
+PYTEST = OMP_NUM_THREADS=1 .ci/step "$@" python -m pytest -q -n auto --dist worksteal \
+	--junitxml build/$@.xml $(addprefix tests/,$(TESTS))
 
 test:
 	@$(PYTEST) -m "not slow and not thorough and not processes"
 
 tests:
-	@$(PYTEST) -m "not thorough" --durations 25
+	@$(PYTEST) -m "not thorough"
+	@.ci/durations build/$@.xml
 
 thorough:
-	@HYPOTHESIS_PROFILE=thorough $(PYTEST) --durations 50
+	@HYPOTHESIS_PROFILE=thorough $(PYTEST)
+	@.ci/durations build/$@.xml
 
 fix:
 	npm --prefix web run fix

@@ -32,9 +32,9 @@ settings.register_profile(
 )
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000)
-settings.load_profile(
-    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")
-)
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")
+NIGHT = PROFILE == "thorough"
+settings.load_profile(PROFILE)
 
 
 def _shapes_checked(found: Any = None, /, **options: Any) -> Any:
@@ -67,6 +67,15 @@ _jaxtyped, jaxtyping.jaxtyped = jaxtyping.jaxtyped, _shapes_checked
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put what takes long first, so that at the end all workers have something to do."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Check shapes in the fast tests only: the slow ones call what those call, and often.
+
+    By night in all.
+    """
+    config.update("jaxtyping_disable", item.get_closest_marker("slow") is not None and not NIGHT)
 
 
 def pytest_collection_finish() -> None:
