@@ -19,6 +19,9 @@ from hypothesis import HealthCheck, settings
 from jaxtyping import config
 
 from tests.elsewhere import Elsewhere, other_process
+from tests.pairwise import leave_to_the_night
+
+pytest_plugins = ["pytester"]
 
 # Until all tests are collected, after which what is there then is left alone.
 gc.disable()
@@ -64,8 +67,10 @@ def _is_shape(annotation: Any) -> bool:
 _jaxtyped, jaxtyping.jaxtyped = jaxtyping.jaxtyped, _shapes_checked
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what takes long first, so that at the end all workers have something to do."""
+    """Leave most combinations to the night; put what takes long first, so that no worker idles."""
+    leave_to_the_night(items)
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 

@@ -68,6 +68,7 @@ def test_blocks_of_any_size(case: Case, forward: int, backward: int, chunked: bo
         check(case, "blocks")
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("name", SPARSE)
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("biased", ["no", "alibi", "relative", "softcap"])
@@ -112,6 +113,7 @@ def test_more_keys_than_the_kernel_takes_at_once(backend: str, dtype: torch.dtyp
     check(replace(case, pattern=causal() & ~window(before=1190)), backend)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("where", [None, 0, 3, -2, 66, torch.tensor([5, 5, 66, 0, 31, 5, 2])])
 @pytest.mark.parametrize("name", ["window", "strided", "columns", "globals", "graph", "no one"])
@@ -166,6 +168,7 @@ def test_who_sees_nothing_gets_zeros_and_sends_no_gradient(
             assert torch.all(found[name][empty.all(dim=1)] == 0.0), name
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("backend", ["auto", "reference", *BACKENDS])
 @pytest.mark.parametrize(("queries", "keys"), [(0, 7), (7, 0), (0, 0)])
 @pytest.mark.parametrize("pattern", [None, causal(), causal() & window(before=2)])
@@ -191,6 +194,7 @@ def test_a_batch_of_no_sequences(backend: str, pattern: Pattern | None) -> None:
         assert results(case, backend, lse=lse)["output"].shape == (0, 4, 7, 3)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("pattern", [None, causal(), SPARSE["window"], SPARSE["columns"]])
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ def test_the_gradient_of_the_lse_is_the_row_of_weights(
     assert_close(dict(zip(("grad of query", "grad of key"), found, strict=True)), exact, allowed)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("pattern", [None, causal(), SPARSE["globals"]])
 @pytest.mark.parametrize("value_dim", [1, 3])

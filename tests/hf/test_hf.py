@@ -323,6 +323,7 @@ PADDINGS = {
 }
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("padded", PADDINGS)
 @pytest.mark.parametrize("name", MASK_FUNCTIONS)
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from tests.layers.multi_head import (
 from tests.layers.rounding import assert_close, normal, with_gradients
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("projection_bias", [True, False])
 @pytest.mark.parametrize("output_bias", [True, False, None])
 @pytest.mark.parametrize(

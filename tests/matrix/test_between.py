@@ -45,6 +45,7 @@ def allowance(case: Case, dtype: torch.dtype, queries: Tensor) -> float:
 PATTERNS = [everyone(), causal(), causal() & (window(3) | columns(every=8)), strided(5)]
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 @pytest.mark.parametrize("sizes", [(37, 41), (13, 13)])

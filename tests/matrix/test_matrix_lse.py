@@ -53,6 +53,7 @@ def test_lse_of_empty_rows() -> None:
     assert torch.equal(found[:, :, :2], sinks[:, None].expand(2, 3, 2))
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("bad", [False, True])
 @pytest.mark.parametrize("sunk", [False, True])
 @pytest.mark.parametrize(

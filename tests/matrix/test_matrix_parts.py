@@ -68,6 +68,7 @@ def test_a_part_is_lazy_as_long_as_queries_and_keys_are_axes(
         assert part.axes == axes
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("listed", [[5], [36, 0, 17], [3, 3, -1, 3], [-37, 36, -2, -2], range(37)])
 @pytest.mark.parametrize("kind", [list, torch.tensor])
 @pytest.mark.parametrize("where", [(), 1, (slice(None), -2), (1, 3, slice(None), slice(2, 39))])
@@ -79,6 +80,7 @@ def test_rows(listed: Any, kind: Callable[..., Any], where: Any) -> None:
     assert_within(found, exact[..., places, :], allowed[..., places, :])
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("listed", [[5], [36, 0, 17], [3, 3, -1, 3], [-37, 36, -2, -2], range(37)])
 @pytest.mark.parametrize("kind", [list, torch.tensor])
 @pytest.mark.parametrize("where", [(), 1, (slice(None), -2), (1, 3, slice(2, 39))])

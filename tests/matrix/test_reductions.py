@@ -29,6 +29,7 @@ def test_a_reduction_is_its_definition(name: str, drawn: tuple[Case, Tensor | No
     check_part(name, matrix_of(*drawn), known_of(*drawn))
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("length", LONG)
 @pytest.mark.parametrize("pattern", [everyone(), causal(), window(23) | strided(64)])

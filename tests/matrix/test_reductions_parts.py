@@ -52,6 +52,7 @@ VIEWS: dict[str, tuple[tuple[Any, ...], tuple[slice, ...], tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.pairwise
 @each_reduction
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("pattern", [causal(), strided(7) | padding([31, 67])])

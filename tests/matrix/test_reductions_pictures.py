@@ -51,6 +51,7 @@ def test_a_picture_larger_than_the_matrix_is_the_matrix(how: Any, size: int) -> 
     assert (found.height, found.width) == (1, 1)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("how", ["mean", "max"])
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
 @pytest.mark.parametrize("pattern", [causal(), window(3) | padding([32])])

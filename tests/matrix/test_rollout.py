@@ -22,6 +22,7 @@ HEADS: dict[str, str | Tensor] = {
 }
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("sunk", [False, True])
 @pytest.mark.parametrize("heads", HEADS)

@@ -96,6 +96,7 @@ def test_queries_outside_of_the_keys(
     assert_fits(pattern, positions, num_keys, block, batch)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("first", [0, 37])
 @pytest.mark.parametrize("block", [16, 33, 64, 128])
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ def _reduced(values: Tensor, axis: int, pool: str) -> Tensor:
     return values.amax(dim=axis) if pool == "max" else values.mean(dim=axis)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("pool", ["mean", "max"])
 @pytest.mark.parametrize("call", [0, 1])
 @pytest.mark.parametrize("level", [0, 1, 2, 3])

@@ -126,6 +126,7 @@ class TestCheck:
         with pytest.raises(RuntimeError, match=rule):
             seen.verify()
 
+    @pytest.mark.pairwise
     @pytest.mark.parametrize("padding", ["none", "left", "right"])
     @pytest.mark.parametrize(
         ("name", "dtype"),

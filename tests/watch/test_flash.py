@@ -63,6 +63,7 @@ def computed(
     return (weights @ value.repeat_interleave(groups, dim=1)).transpose(1, 2), None
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("lengths", [None, torch.tensor([7, 6])])
 @pytest.mark.parametrize("sliding_window", [None, 2, 4, 40])
 @pytest.mark.parametrize("is_causal", [True, False])

@@ -178,6 +178,7 @@ class Outer(Attention):
         return self.o(output.transpose(1, 2).flatten(2))
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("kernel", [False, True])
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("batch", [1, 3, 4])

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
 
 
 class TestGenerate:
+    @pytest.mark.pairwise
     @pytest.mark.parametrize("padding", ["none", "left"])
     @pytest.mark.parametrize("cache", ["dynamic", "static"])
     @pytest.mark.parametrize("name", WRITERS)

@@ -205,6 +205,7 @@ ENCODER_MASKS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("mask", ENCODER_MASKS)
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("norm_first", [False, True])

@@ -220,6 +220,7 @@ def test_edited_modules_are_refused(
         kind.from_transformers(make().to(dtype))
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
