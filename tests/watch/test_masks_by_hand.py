@@ -60,6 +60,15 @@ def with_entries_set(scores: Tensor) -> Tensor:
     return scores
 
 
+def with_entries_set_again(scores: Tensor) -> Tensor:
+    """A row is masked, and then set to something else."""
+    scores = scores.masked_fill(~(ORDER & KEPT[:, None]), -torch.inf)
+    scores[:, :, 6] = -torch.inf
+    scores[0, :, 6] = 0.25
+    scores[1, :, 6, 2:] = 0.25
+    return scores
+
+
 def flattened(scores: Tensor) -> Tensor:
     scores = scores.masked_fill(~ORDER, -1e4).flatten(0, 1)
     kept = KEPT.repeat_interleave(HEADS, dim=0)
@@ -98,6 +107,7 @@ CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
     "cast": lambda s: s.double().masked_fill(~(ORDER & KEPT[:, None]), -torch.inf).to(s),
     "in place": in_place,
     "entries set": with_entries_set,
+    "entries set again": with_entries_set_again,
     "flattened": flattened,
     "float16": in_float16,
     "turned": turned,
@@ -201,6 +211,12 @@ UNKNOWN: dict[str, Callable[..., Tensor]] = {
         lambda s: torch.minimum(s, torch.where(ORDER, torch.inf, torch.tensor(-1000.0)))
     ),
     "clamped": softmax_of(lambda s: s.clamp(max=torch.where(ORDER, 1e4, torch.tensor(-1000.0)))),
+    "a lower bound": softmax_of(lambda s: s.masked_fill(~ORDER, -torch.inf).clamp(min=-5.0)),
+    "a lower bound for some keys": softmax_of(
+        lambda s: s.masked_fill(~ORDER, -torch.inf).clamp(
+            min=torch.tensor(LOWEST).where(torch.arange(COUNT) < 4, torch.tensor(-5.0))
+        )
+    ),
     "turned round": softmax_of(lambda s: -((-s).masked_fill(~ORDER, 1e9))),
     "by a factor": softmax_of(lambda s: s.abs() * torch.where(ORDER, 1.0, torch.tensor(-1e9))),
     "interpolated": softmax_of(lambda s: torch.lerp(s, torch.full_like(s, -1e3), (~ORDER).float())),
