@@ -211,12 +211,6 @@ UNKNOWN: dict[str, Callable[..., Tensor]] = {
         lambda s: torch.minimum(s, torch.where(ORDER, torch.inf, torch.tensor(-1000.0)))
     ),
     "clamped": softmax_of(lambda s: s.clamp(max=torch.where(ORDER, 1e4, torch.tensor(-1000.0)))),
-    "a lower bound": softmax_of(lambda s: s.masked_fill(~ORDER, -torch.inf).clamp(min=-5.0)),
-    "a lower bound for some keys": softmax_of(
-        lambda s: s.masked_fill(~ORDER, -torch.inf).clamp(
-            min=torch.tensor(LOWEST).where(torch.arange(COUNT) < 4, torch.tensor(-5.0))
-        )
-    ),
     "turned round": softmax_of(lambda s: -((-s).masked_fill(~ORDER, 1e9))),
     "by a factor": softmax_of(lambda s: s.abs() * torch.where(ORDER, 1.0, torch.tensor(-1e9))),
     "interpolated": softmax_of(lambda s: torch.lerp(s, torch.full_like(s, -1e3), (~ORDER).float())),
