@@ -94,6 +94,16 @@ def test_effects_are_gradients_of_scores_from_outside() -> None:
     assert found.log_prob == pytest.approx(masked_log_prob(causal_mask()).item())
 
 
+def test_log_probabilities_are_not_rounded_to_the_dtype_of_a_model() -> None:
+    model, ids = decoder().bfloat16(), tokens()
+    with torch.no_grad():
+        logits = model(ids, use_cache=False, logits_to_keep=5).logits[0, :-1].double()
+    truth = float(logits.log_softmax(dim=-1).gather(1, ids[0, -4:, None]).sum())
+    for how in ("effects", "leave-one-out"):
+        found = attribute(model, tokenizer(), PROMPT, ANSWER, "lines", how=how)
+        assert found.log_prob == pytest.approx(truth, abs=1e-5)
+
+
 def test_leaving_one_out_is_a_run_under_a_mask() -> None:
     found = run(how="leave-one-out")
     whole = masked_log_prob(causal_mask())

@@ -219,6 +219,25 @@ def test_look_prints_json(bert: Path) -> None:
         assert sum(key["weight"] for key in one["keys"]) == pytest.approx(1.0, abs=1e-5)
 
 
+def test_heads_are_ranked_by_their_looks_at_distant_words(bert: Path) -> None:
+    """Neither at the ends of the text, nor at the word itself or beside it."""
+    text = "an apple a day is it"
+    found = json.loads(regard("look", text, "-m", bert, "-t", "apple", "--json")[0])
+    assert found["position"] == 2
+    _, _, run = watched(text, str(bert))
+    rows = torch.stack([call.matrix[0].dense()[:, 2] for call in run.seen])
+    # Of [CLS], six words and [SEP], two words are farther away than two tokens.
+    expected = rows[..., [5, 6]].amax(dim=-1)
+    strengths = [one["strength"] for one in found["heads"]]
+    there = [expected[one["layer"], one["head"]].item() for one in found["heads"]]
+    assert strengths == pytest.approx(there, abs=1e-5)
+    assert strengths == sorted(strengths, reverse=True)
+    # By all keys, the order would be another one.
+    strongest = rows.amax(dim=-1)
+    others = [strongest[one["layer"], one["head"]].item() for one in found["heads"]]
+    assert others != sorted(others, reverse=True)
+
+
 def test_look_saves_a_page_and_figures(bert: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("an apple a day is it.", encoding="utf-8")
@@ -251,6 +270,8 @@ def test_heads_are_sorted(bert: Path) -> None:
     firsts = [row["first"] for row in json.loads(out)]
     assert len(firsts) == 4
     assert firsts == sorted(firsts, reverse=True)
+    given = ("heads", "an apple a day", "-m", bert, "--sort", "first", "--ascending")
+    assert [row["first"] for row in json.loads(regard(*given, "--json")[0])] == sorted(firsts)
     table, _ = regard("heads", "an apple a day", "-m", bert, "--top", 3)
     assert len(table.strip().splitlines()) == 4
 

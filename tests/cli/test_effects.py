@@ -1,6 +1,7 @@
 """`regard look` and `regard heads` with `--effect-of`, against gradients of eager attention."""
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,21 @@ def test_effects_of_a_token_are_gradients_with_respect_to_its_scores(folder: Pat
     assert strengths == sorted(strengths, reverse=True)
     printed = run("look", "-m", folder, "--effect-of", "violin", "--top", 1)
     assert "the logit of “violin” is" in printed
+
+
+def test_effects_that_are_large_by_size_are_listed(folder: Path) -> None:
+    given = ("-m", folder, "--effect-of", "violin", "--against", "sea")
+    found = json.loads(run("look", *given, "--json", "--top", 3))
+    model = decoder().float()
+    with regard.watch(model, effects=True) as seen:
+        difference(model).backward()
+    signs: set[float] = set()
+    for one in found["heads"]:
+        row = seen[one["layer"]].effects[0, one["head"], -1].tolist()
+        strongest = sorted(range(len(row)), key=lambda place: -abs(row[place]))[:3]
+        assert [key["position"] for key in one["keys"]] == strongest
+        signs |= {math.copysign(1.0, row[place]) for place in strongest}
+    assert signs == {-1.0, 1.0}
 
 
 def test_heads_are_sorted_by_effect(folder: Path) -> None:

@@ -259,6 +259,21 @@ class TestExtraKeys:
         assert changed.tolist() == [False, False, False, True, False]
 
 
+@pytest.mark.parametrize("attention", [sdpa, by_hand])
+def test_a_parameter_in_place_of_the_first_key(attention: Callable[..., Tensor]) -> None:
+    """There are as many keys as queries, and the first is no token."""
+    first = nn.Parameter(torch.randn(1, HEADS, 1, DIM))
+
+    def with_first(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        key = torch.cat([first.expand(len(key), -1, -1, -1), key[:, :, 1:]], dim=2)
+        return attention(query, key, value)
+
+    model = Attention(with_first)
+    model.first = first
+    with pytest.raises(ValueError, match=r"its first keys are parameters or zeros"):
+        knocked(model, pairs(queries=[3], keys=[1]), tokens(5))
+
+
 class WithFirstKey(nn.Module):
     """Attention with one more key, the first, which is no token."""
 

@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import nn
 
-from regard import AttentionMatrix, causal
+from regard import AttentionMatrix, causal, window
 from regard.calls import AttentionCall
 from regard.calls.check import EMPTY
 from regard.recording import open, request_recorder
 from regard.recording.request_memory import RequestMemory
 from regard.recording.request_recorder import RequestRecorder
 from regard.vllm import watcher as watcher_module
-from regard.vllm.captured import Captured, Keeping
+from regard.vllm.captured import Captured, Keeping, joined_calls
 from regard.vllm.layer import WatchedLayer
 from regard.vllm.watcher import EndedRequest, EngineWatcher, WhatToWatch
 
@@ -118,6 +118,13 @@ def test_a_partial_of_somebody_else_is_not_removed(runner: Any, tmp_path: Path) 
     runner.what.ended(ended("a"))
     assert "a.regard.partial exists: move it away" in written(made)["left_out"]["a"]
     assert (tmp_path / "a.regard.partial" / "calls").is_dir()
+
+
+def test_of_every_third_request_the_first_is_recorded(runner: Any, tmp_path: Path) -> None:
+    made = recorder(runner, tmp_path, requests="mine-*", every=3, limit=2)
+    asked = ["mine-1", "theirs-1", "mine-2", "mine-3", "theirs-2", "mine-4", *["mine-5"] * 9]
+    assert [name for name in asked if runner.what.request(name)] == ["mine-1", "mine-4"]
+    made.stop()
 
 
 def test_long_requests_are_left_out(runner: Any, tmp_path: Path) -> None:
@@ -223,7 +230,11 @@ def test_memory_is_given_back() -> None:
 
 
 class Engine:
-    """A model runner with one layer of two heads, which runs requests in one step each."""
+    """A model runner with one layer of two heads, which runs requests in one step each.
+
+    Attributes:
+        rows: queries, keys, values and outputs of the latest step, [4, tokens, heads, dim].
+    """
 
     def __init__(self) -> None:
         self.layer: Any = nn.Module()
@@ -244,7 +255,7 @@ class Engine:
     def execute_model(self, step: Any) -> None:
         scheduled = step.num_scheduled_tokens
         total = sum(scheduled.values())
-        rows = torch.randn(4, total, HEADS, 4)
+        self.rows = rows = torch.randn(4, total, HEADS, 4)
         starts = torch.tensor([0, *scheduled.values()]).cumsum(0)
         metadata = SimpleNamespace(
             query_start_loc=starts, seq_lens=starts.diff(), causal=True, block_table=None
@@ -260,6 +271,63 @@ class Engine:
         )
 
 
+def layer_of(name: str, module: Any) -> WatchedLayer:
+    return WatchedLayer(name, module, "CPU_ATTN", causal(), None, 0.5, None)
+
+
+def watching(found: list[EndedRequest], **options: Any) -> WhatToWatch:
+    given: dict[str, Any] = {
+        "module": returning(True),
+        "name": str,
+        "request": returning(True),
+        "obstacle": returning(""),
+        "keeping": Keeping(check=False),
+        "reductions": None,
+        "ended": found.append,
+    }
+    return WhatToWatch(**given | options)
+
+
+def weights_of(query: torch.Tensor, key: torch.Tensor, before: int) -> torch.Tensor:
+    """Return causal weights of [tokens, heads, dim] within a window, [heads, queries, keys]."""
+    scores = torch.einsum("qhd,khd->hqk", query.double(), key.double()) / 2
+    place = torch.arange(len(key))
+    distance = place[-len(query) :, None] - place
+    return scores.masked_fill((distance < 0) | (distance > before), -torch.inf).softmax(dim=-1)
+
+
+def test_requests_of_one_step_have_their_own_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watcher_module, "watched_layer", layer_of)
+    engine, found = Engine(), list[EndedRequest]()
+    with EngineWatcher(engine, watching(found)):
+        engine.step(short=3, long=5)
+        query, key, *_ = engine.rows
+        engine.step(finished=("short", "long"), other=1)
+    ended = {request.name: request for request in found}
+    for name, rows in (("short", range(3)), ("long", range(3, 8))):
+        # The ids are counted by the engine.
+        assert ended[name].tokens == [*rows]
+        (call,) = ended[name].calls
+        mine = slice(rows.start, rows.stop)
+        expected = weights_of(query[mine], key[mine], TOKENS)
+        torch.testing.assert_close(call.matrix[0].dense().double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_windows_reach_into_a_cached_prefix() -> None:
+    """As much of it is read as the first query behind it may attend to."""
+    before, prefix, tokens = 3, 7, 12
+    module = SimpleNamespace(num_heads=HEADS, num_kv_heads=HEADS, sliding_window=before + 1)
+    layer = WatchedLayer("layers.0", module, "CPU_ATTN", window(before=before), None, 0.5, None)
+    query, key, value = torch.randn(3, tokens, HEADS, 4)
+    captured = Captured(layer, Keeping(check=False))
+    cached = torch.cat([key, value], dim=1)
+    captured.restart(cached[captured.first_missing(prefix) : prefix], prefix)
+    captured.add(query[prefix:], key[prefix:], value[prefix:], value[prefix:], [])
+    (call,) = joined_calls([captured])
+    expected = weights_of(query[prefix:], key, before)
+    torch.testing.assert_close(call.matrix[0].dense().double(), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_what_is_too_long_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, int]] = []
     found: list[EndedRequest] = []
@@ -269,25 +337,13 @@ def test_what_is_too_long_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None
         asked.append((identifier, num_tokens))
         return "too long" if num_tokens > 4 else ""
 
-    def layer_of(name: str, module: Any) -> WatchedLayer:
-        return WatchedLayer(name, module, "CPU_ATTN", causal(), None, 0.5, None)
-
     def add(self: Captured, query: torch.Tensor, *tensors: Any) -> None:
         added.append(len(query))
 
     monkeypatch.setattr(watcher_module, "watched_layer", layer_of)
     monkeypatch.setattr(Captured, "add", add)
     engine = Engine()
-    what = WhatToWatch(
-        module=lambda name, module: True,
-        name=str,
-        request=lambda name: True,
-        obstacle=obstacle,
-        keeping=Keeping(check=False),
-        reductions=None,
-        ended=found.append,
-    )
-    watcher = EngineWatcher(engine, what)
+    watcher = EngineWatcher(engine, watching(found, obstacle=obstacle))
     assert watcher.token_bytes == 4 * HEADS * 4 * 4
     with watcher:
         engine.step(short=3, long=5)

@@ -71,9 +71,11 @@ def test_narrowed_on_request_with_the_error_said(
 def test_biases_sinks_and_positions_come_back(tmp_path: Path) -> None:
     query, key = torch.randn(1, 2, 40, 8), torch.randn(1, 2, 60, 8)
     places = torch.arange(40).flip(0) + 3
+    gaps = torch.arange(40) + torch.arange(40) // 2
     matrices = [
         AttentionMatrix(query, key, pattern=causal(), bias=alibi(2), sinks=torch.randn(2)),
         AttentionMatrix(query, key, pattern=causal(), positions=places, scale=0.1),
+        AttentionMatrix(query, key, pattern=causal(), positions=gaps),
     ]
     recording = save(
         [AttentionCall.of(one, "decoder.cross", "cross", index=0) for one in matrices],

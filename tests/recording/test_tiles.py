@@ -85,6 +85,24 @@ def test_the_mean_of_all_heads_of_all_calls(made: Made, level: int, pool: str) -
 
 
 @pytest.mark.parametrize("pool", ["mean", "max"])
+def test_calls_of_more_heads_count_for_more(tmp_path: Path, pool: str) -> None:
+    chance = torch.Generator().manual_seed(0)
+    matrices: list[AttentionMatrix] = []
+    weights: list[Tensor] = []
+    for heads in (1, 3):
+        query, key = (2 * torch.randn(1, heads, 300, 8, generator=chance) for _ in range(2))
+        matrices.append(AttentionMatrix(query, key))
+        weights.append((query[0].double() @ key[0].double().mT / 8**0.5).softmax(dim=-1))
+    recording = save(matrices, tmp_path / "it.regard", tokens=tokens_of(300), progress=False)
+    # The coarser map is stored, and the finer one computed.
+    for level, cell in ((0, 2), (1, 1)):
+        wanted = pooled(torch.cat(weights), cell, pool).mean(dim=0)[:256, :256]
+        found = torch.from_numpy(recording.tile("all", "mean", level, 0, 0, pool)).double()
+        found = found[: len(wanted), : len(wanted)]
+        torch.testing.assert_close(found, wanted, rtol=2 * ROUNDED, atol=0)
+
+
+@pytest.mark.parametrize("pool", ["mean", "max"])
 @pytest.mark.parametrize("length", [1030, 1299])
 def test_each_stored_map_is_made_from_the_one_below_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int, pool: str

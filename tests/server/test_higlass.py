@@ -34,6 +34,12 @@ def test_tilesets_are_listed(running: Running, book: Made, pair: Made) -> None:
         f"{book.digest}_c1-h2-mean",
         f"{book.digest}_c1-h2-max",
     ]
+    lines = running.get("/api/v1/tilesets/", params={"ac": "BOOK 1.2", "dt": "vector"}).json()
+    assert [one["uuid"] for one in lines["results"]] == [
+        f"{book.digest}_c1-h2-{line}-{pool}"
+        for line in ("received", "entropy")
+        for pool in ("mean", "max")
+    ]
 
 
 def test_sizes(running: Running, book: Made, pair: Made) -> None:

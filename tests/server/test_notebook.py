@@ -35,6 +35,7 @@ def test_it_shows_itself(shown: Map, book: Made) -> None:
 
 
 def test_one_server_has_all(shown: Map, book: Made, pair: Made) -> None:
+    assert served_by(shown) == [book.digest]
     other = regard.map(pair.recording)
     assert other.url.split("#")[0] == shown.url.split("#")[0]
     assert served_by(shown) == [book.digest, pair.digest]

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
-from transformers import AutoModelForCausalLM
+from transformers import AttentionInterface, AutoModelForCausalLM
 
 import regard
 from regard.calls import AttentionCall
+from regard.calls.check import EMPTY
 from regard.matrix import Entropy, Pool, TopKeys
 from regard.watch.seen import Seen
 
@@ -136,6 +137,42 @@ def saved(path: Path, ids: Tensor, folder: Path, what: str) -> None:
     regard.save(calls, place, tokens=tokens)
 
 
+def last_heads_first(
+    query: Tensor, key: Tensor, sinks: Tensor, folder: Path
+) -> tuple[Tensor, Tensor]:
+    """Record and gather a matrix of which rank 0 has the last heads; return both weights."""
+    heads = query.shape[1] // distributed.get_world_size()
+    first = query.shape[1] - heads * (distributed.get_rank() + 1)
+    mine = slice(first, first + heads)
+    matrix = regard.AttentionMatrix(query[:, mine], key[:, mine], sinks=sinks[mine])
+    call = AttentionCall.of(matrix, "layers.0", index=0, check=EMPTY)
+    call = call.sharded(first, query.shape[1])
+    tokens = [str(place) for place in range(query.shape[2])]
+    (recorded,) = regard.save(call, folder / "together.regard", tokens=tokens, progress=False)
+    (whole,) = Seen([call]).gather()
+    return recorded.matrix.dense(), whole.matrix.dense()
+
+
+def wrong_on_rank_1(path: Path, ids: Tensor) -> list[tuple[bool | None, bool | None]]:
+    """Return of each call whether it is right on this rank, and of all heads."""
+    model = tensor_parallel(path)
+    kernels = AttentionInterface._global_mapping
+    own = kernels["sdpa"]
+
+    def wrong(*arguments: Any, **options: Any) -> Any:
+        output, weights = own(*arguments, **options)
+        return 1.5 * output, weights
+
+    kernels["sdpa"] = wrong if distributed.get_rank() == 1 else own
+    try:
+        with torch.no_grad(), regard.watch(model) as seen:
+            model(ids)
+    finally:
+        kernels["sdpa"] = own
+    together = zip(seen, seen.gather(), strict=True)
+    return [(call.check.passed, whole.check.passed) for call, whole in together]
+
+
 def ablated(path: Path, ids: Tensor) -> None:
     model = tensor_parallel(path)
     with torch.no_grad(), regard.ablate(model, heads=[(0, 1)]):
@@ -157,14 +194,14 @@ def without_names(path: Path, ids: Tensor) -> str:
 
 
 class TwoHeads(nn.Module):
-    """Attention by hand, with a projection to queries that is whole after it has run."""
+    """Attention by a kernel, of the heads that its projection to queries returns."""
 
     def __init__(self) -> None:
         super().__init__()
         self.q_proj = nn.Linear(8, 8)
 
     def forward(self, x: Tensor) -> Tensor:
-        query = self.q_proj(x).unflatten(-1, (2, 4)).transpose(1, 2)
+        query = self.q_proj(x).unflatten(-1, (-1, 4)).transpose(1, 2)
         return nn.functional.scaled_dot_product_attention(query, query, query)
 
 
@@ -185,6 +222,19 @@ def projection_alone(by: str) -> str:
     else:
         style = ColwiseParallel(output_layouts=Replicate())
         parallelize_module(module, mesh, {"q_proj": style})
+    with torch.no_grad(), regard.watch(module) as seen:
+        module(torch.randn(1, 5, 8))
+    return seen[0].problem or seen[0].heads_as_text
+
+
+def in_two_replicas() -> str:
+    """Return the heads of a module of two heads that this rank shares with one of three others."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+    module = TwoHeads()
+    parallelize_module(module, mesh["tensor"], {"q_proj": ColwiseParallel()})
     with torch.no_grad(), regard.watch(module) as seen:
         module(torch.randn(1, 5, 8))
     return seen[0].problem or seen[0].heads_as_text

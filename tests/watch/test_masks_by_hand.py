@@ -60,6 +60,15 @@ def with_entries_set(scores: Tensor) -> Tensor:
     return scores
 
 
+def with_entries_set_again(scores: Tensor) -> Tensor:
+    """A row is masked, and then set to something else."""
+    scores = scores.masked_fill(~(ORDER & KEPT[:, None]), -torch.inf)
+    scores[:, :, 6] = -torch.inf
+    scores[0, :, 6] = 0.25
+    scores[1, :, 6, 2:] = 0.25
+    return scores
+
+
 def flattened(scores: Tensor) -> Tensor:
     scores = scores.masked_fill(~ORDER, -1e4).flatten(0, 1)
     kept = KEPT.repeat_interleave(HEADS, dim=0)
@@ -98,6 +107,7 @@ CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
     "cast": lambda s: s.double().masked_fill(~(ORDER & KEPT[:, None]), -torch.inf).to(s),
     "in place": in_place,
     "entries set": with_entries_set,
+    "entries set again": with_entries_set_again,
     "flattened": flattened,
     "float16": in_float16,
     "turned": turned,

@@ -141,6 +141,34 @@ def test_one_recording(two: Ranks, path: Path, tmp_path: Path) -> None:
     check_recordings(two, path, torch.randint(3, 50, (1, 300), generator=chance), tmp_path)
 
 
+def test_ranks_may_have_heads_in_any_order(two: Ranks, tmp_path: Path) -> None:
+    chance = torch.Generator().manual_seed(0)
+    query, key = (torch.randn(1, 6, 20, 8, generator=chance) for _ in range(2))
+    sinks = torch.randn(6, generator=chance)
+    scores = query.double() @ key.double().mT / 8**0.5
+    sink = sinks.double()[:, None, None].expand(1, -1, 20, 1)
+    expected = torch.cat([scores, sink], dim=-1).softmax(dim=-1)[..., :-1].float()
+    for weights in two(sharded.last_heads_first, query, key, sinks, tmp_path):
+        if isinstance(weights, Exception):
+            raise weights
+        for found in weights:
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    (call,) = regard.open(tmp_path / "together.regard")
+    torch.testing.assert_close(call.matrix.dense(), expected, rtol=0, atol=1e-6)
+
+
+def test_one_rank_that_is_wrong_makes_all_heads_wrong(two: Ranks, path: Path) -> None:
+    right, wrong = two(sharded.wrong_on_rank_1, path, IDS)
+    assert right == [(True, False)] * 2
+    assert wrong == [(False, False)] * 2
+
+
+def test_ranks_share_heads_with_some_others_only() -> None:
+    with ranks(4) as started:
+        found = started(sharded.in_two_replicas)
+    assert found == ["0–0 of 2", "1–1 of 2"] * 2
+
+
 @pytest.mark.parametrize(
     ("what", "kinds", "message"),
     [
