@@ -97,7 +97,7 @@ def test_lines_of_more_than_eight_heads_differ(open_page: Open) -> None:
     shown(page)
     lines = """() => new Set([...document.querySelectorAll('.strong path')].map(
         path => path.style.stroke + path.style.strokeDasharray)).size"""
-    assert page.evaluate(lines) == 18
+    until(page, f"({lines})() === 18")
     chips = "chip => getComputedStyle(chip).backgroundImage"
     assert len(set(page.locator(".chips button").evaluate_all(f"all => all.map({chips})"))) == 18
 
@@ -113,6 +113,7 @@ def test_maps_have_a_legend_with_the_largest_weight(open_page: Open) -> None:
     assert "square root of the weight" in page.locator(".map").inner_text()
     assert "from 0 to each head’s own largest" in page.locator(".heads .legend").first.inner_text()
     page.get_by_role("radio", name="All heads").check()
+    page.locator(".head-tile .most").nth(HEADS - 1).wait_for()
     said = page.locator(".head-tile .most").all_inner_texts()
     assert [float(one.removeprefix("largest ")) for one in said[:HEADS]] == pytest.approx(
         largest, abs=1e-3
@@ -124,8 +125,8 @@ def test_the_table_is_not_cut_within_a_line(open_page: Open) -> None:
     page = open_page(regard.page(call, WORDS).html, "#layer=0&head=1&token=7")
     page.set_viewport_size({"width": 1440, "height": 900})
     shown(page)
-    table = page.locator(".table")
-    assert table.evaluate("one => one.scrollHeight <= one.clientHeight")
+    table = "document.querySelector('.table')"
+    until(page, f"{table}.scrollHeight <= {table}.clientHeight")
     # Each key is in one line, and to be seen as a whole.
     for row in page.locator(".key-table tbody tr").all():
         key = row.locator(".quoted")
@@ -133,8 +134,8 @@ def test_the_table_is_not_cut_within_a_line(open_page: Open) -> None:
         assert row.evaluate("one => one.clientHeight") < 40
     # In a lower window, what there is no room for fades out.
     page.set_viewport_size({"width": 1440, "height": 400})
-    fade = "one => getComputedStyle(one, '::after').backgroundImage"
-    assert table.evaluate(fade).startswith("linear-gradient")
+    fade = f"getComputedStyle({table}, '::after').backgroundImage"
+    until(page, f"{fade}.startsWith('linear-gradient')")
 
 
 def test_heads_are_listed_by_the_chosen_token(short: str, open_page: Open) -> None:
@@ -162,10 +163,10 @@ def test_why_a_token_is_shown_first_is_said(short: str, open_page: Open) -> None
         before = head(page)
         page.keyboard.press(key)
         until(page, f"document.querySelector('.headline h2').innerText !== {before!r}")
-        assert not why.is_visible()
+        why.wait_for(state="hidden")
         page.keyboard.press(back)
         until(page, f"document.querySelector('.headline h2').innerText === {before!r}")
-        assert why.is_visible()
+        why.wait_for()
     token(page, 1).click()
     shown(page)
     assert not page.get_by_text("Shown first").is_visible()
