@@ -1,6 +1,7 @@
 """Which tests run for a change: those that can import what changed, and never fewer."""
 
 import tomllib
+from functools import cache
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -52,6 +53,12 @@ def loaded() -> Any:
     module = module_from_spec(spec)
     loader.exec_module(module)
     return module
+
+
+@cache
+def project() -> Any:
+    """The selection, in this project, whose files it reads once."""
+    return loaded()
 
 
 @pytest.fixture
@@ -110,13 +117,12 @@ def test_the_readme_runs_if_it_or_the_package_changed(
 
 
 def test_every_fault_is_looked_for_where_it_is_noticed() -> None:
-    module = loaded()
     for name, fault in FAULTS.items():
-        assert fault["near"] in module.affected([fault["file"]]), name
+        assert fault["near"] in project().affected([fault["file"]]), name
 
 
 def test_built_pages_are_tested_if_their_source_changed() -> None:
-    found = loaded().affected(["web/src/page/anything.ts"])
+    found = project().affected(["web/src/page/anything.ts"])
     for file in (
         "views/page/test_page.py",
         "server/test_first_picture.py",
