@@ -41,6 +41,8 @@ TESTS = {
     "test_helper.py": "from tests.help.helper import it",
     "test_commands.py": "from regard import commands",
     "test_reader.py": "from pathlib import Path\nPAGE = Path(__file__).parents[1] / 'docs/page.md'",
+    "reading.py": "from pathlib import Path\nROOT = Path(__file__).parent",
+    "test_by_helper.py": "from tests.reading import ROOT",
     "test_alone.py": "import regard",
 }
 READER = "tests/test_reader.py"
@@ -77,20 +79,20 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ("src/regard/paint.py", "alias attribute fixture helper reader string"),
-        ("src/regard/shown.py", "attribute helper reader"),
-        ("src/regard/deep/room.py", "alias fixture reader"),
-        ("src/regard/deep/data.json", "alias fixture reader"),
-        ("src/regard/commands/first.py", "commands reader"),
-        ("src/regard/typed.py", "reader"),
-        ("tests/help/helper.py", "helper reader"),
-        ("tests/test_alone.py", "alone reader"),
-        ("docs/page.md", "reader"),
+        ("src/regard/paint.py", "alias attribute fixture helper by_helper reader string"),
+        ("src/regard/shown.py", "attribute helper by_helper reader"),
+        ("src/regard/deep/room.py", "alias fixture by_helper reader"),
+        ("src/regard/deep/data.json", "alias fixture by_helper reader"),
+        ("src/regard/commands/first.py", "commands by_helper reader"),
+        ("src/regard/typed.py", "by_helper reader"),
+        ("tests/help/helper.py", "helper by_helper reader"),
+        ("tests/test_alone.py", "alone by_helper reader"),
+        ("docs/page.md", "by_helper reader"),
     ],
 )
 def test_by_every_kind_of_import(small: Any, changed: str, expected: str) -> None:
     names = [Path(file).stem.removeprefix("test_") for file in small.affected([changed])]
-    assert sorted(set(names) - {"README"}) == expected.split()
+    assert {*names} - {"README"} == {*expected.split()}
 
 
 def test_settings_of_all_tests_affect_all(small: Any) -> None:

@@ -31,7 +31,6 @@ pytestmark = [
 ]
 
 FILES = 24
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -85,8 +84,7 @@ def drive(model: Path, tmp_path: Path) -> Iterator[Callable[..., subprocess.Pope
     def start(corpus: Path, out: Path, *address: str, shards: int = FILES, most: int = 0) -> Any:
         # With a relative path to the model, which means nothing to workers elsewhere.
         arguments = [script, corpus, out, model.name, shards, most, *address]
-        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-        environment = os.environ | {"PYTHONPATH": path}
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         if not address:
             environment["RAY_ADDRESS"] = ""
         process = subprocess.Popen(

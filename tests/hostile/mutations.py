@@ -100,7 +100,7 @@ def checked(body: bytes) -> bytes:
 # What the recording and its calls say of themselves.
 
 WRONG: tuple[Any, ...] = (None, -1, 2**70, "x" * 5000, [[[]]], {"x": 0}, 0.5, True, 10**6)
-ROOT = "format version complete title model date versions dtype error texts sections calls"
+ROOT_FIELDS = "format version complete title model date versions dtype error texts sections calls"
 CALL = """index module looks layer group heads key_heads queries keys key_dim stored dtype scale
 first_position query_text key_text pattern bias sinks cells thumb measures error sha256"""
 
@@ -109,7 +109,7 @@ def _set(name: str, value: Any, call: int | None = None) -> Mutation:
     return described(lambda data: facts(data, call).update({name: value}))
 
 
-for _place, _name in enumerate([*ROOT.split(), "all_cells"]):
+for _place, _name in enumerate([*ROOT_FIELDS.split(), "all_cells"]):
     for _value in (WRONG[_place % 3 :: 3], WRONG[(_place + 1) % 3 :: 3])[_place % 2]:
         add(f"root {_name} {str(_value)[:20]}", _set(_name, _value))
 for _place, _name in enumerate(CALL.split()):
