@@ -135,7 +135,8 @@ def _ablate(model: Attention, given: Inputs, *, mean: bool) -> str:
     if mean:
         # Rows of padding are whatever the model makes of them.
         output, expected = output[given.real], expected.detach()[given.real]
-        return _verdict(float((output.double() - expected).abs().max()))
+        gap = float((output.double() - expected).abs().max())
+        return _verdict(gap, float(expected.abs().max()))
     return _verdict(_gap(output, expected, given, model.spec))
 
 
