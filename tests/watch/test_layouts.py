@@ -62,6 +62,13 @@ class Attention(nn.Module):
             output[:, self.ablated] = 0.0
         return self.o(output.transpose(1, 2).flatten(2))
 
+    def without_head(self, x: Tensor) -> Tensor:
+        """Return the output with zeros for head 1."""
+        self.ablated = 1
+        output = self(x)
+        self.ablated = None
+        return output
+
 
 def turn(tensor: Tensor) -> Tensor:
     return tensor.transpose(0, 1)
@@ -93,9 +100,7 @@ def tokens(batch: int) -> Tensor:
 def test_values_tell_sequences_from_heads(layout: str, named: bool, batch: int) -> None:
     model, x = made(layout, batch, named=named), tokens(batch)
     with torch.no_grad():
-        model.ablated = 1
-        truth = model(x)
-        model.ablated = None
+        truth = model.without_head(x)
         with regard.watch(model) as seen:
             model(x)
         (call,) = seen
@@ -131,9 +136,7 @@ def test_what_values_do_not_tell_is_unknown(layout: str) -> None:
 def test_values_or_keys_suffice(layout: str, normed: str) -> None:
     model, x = made(layout, 4, normed=normed), tokens(4)
     with torch.no_grad():
-        model.ablated = 1
-        truth = model(x)
-        model.ablated = None
+        truth = model.without_head(x)
         with regard.ablate(model, [("", 1)]):
             torch.testing.assert_close(model(x), truth)
         if normed == "key":
@@ -190,9 +193,7 @@ def test_an_inner_module_knows_what_its_caller_knows(
         pytest.skip("a kernel takes four axes")
     model, x = Outer(layout, batch, named=named, kernel=kernel).eval(), tokens(batch)
     with torch.no_grad():
-        model.ablated = 1
-        truth = model(x)
-        model.ablated = None
+        truth = model.without_head(x)
         with regard.watch(model) as seen:
             # The second time, it is known which modules have attention.
             model(x)

@@ -394,8 +394,8 @@ class _KnockOut(Alteration):
         Arguments as for `_moved`.
         """
         if key is None:
-            # The mask tells the position among the keys, whatever these are.
-            return None if said else said
+            # The mask tells the position among the keys, but not whether the first is a token.
+            return 0 if said == 0 else None
         if self._growing.has_dropped(site.frame, key):
             self.refuse(
                 site,

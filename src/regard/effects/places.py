@@ -76,8 +76,6 @@ class GrowingKeys:
         before, last = self._latest.get(frame.module, (0, key))
         if before == count and _same(key.select(-2, count - 1), last):
             return count
-        if self.has_dropped(frame, key):
-            return None
         # Keys of a cache, in any order of sequences and heads.
         given = tensors_in([*frame.arguments, *frame.options.values()])
         caches = [x for x in given if x.dim() > 2 and x.shape[-2:] == (count, key.shape[-1])]

@@ -20,6 +20,10 @@ LAYER_PATTERN = "regard_pattern"
 CHOSEN_KEYS = ("indices", "block_indices")
 """Arguments by which models select keys for each query, besides the mask."""
 
+_UNSUPPORTED = (
+    'which attn_implementation="regard" does not support: load it with attn_implementation="eager"'
+)
+
 
 @uncompiled
 def attention(
@@ -68,17 +72,13 @@ def attention(
     for name in CHOSEN_KEYS:
         if others.get(name) is not None:
             raise ValueError(
-                f"{type(module).__name__} selects keys for each query ({name}), which "
-                'attn_implementation="regard" does not support: load it with '
-                'attn_implementation="eager"'
+                f"{type(module).__name__} selects keys for each query ({name}), {_UNSUPPORTED}"
             )
     for name, other in others.items():
         # Of a newer model: scores of sinks for each query (Inkling 2), say.
         if isinstance(other, Tensor) and other.is_floating_point():
             raise ValueError(
-                f"{type(module).__name__} passes {name} to its attention, which "
-                'attn_implementation="regard" does not support: load it with '
-                'attn_implementation="eager"'
+                f"{type(module).__name__} passes {name} to its attention, {_UNSUPPORTED}"
             )
     looks_back = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     pattern, bias, first_query = _meaning(attention_mask, query, key, bool(looks_back))
