@@ -413,3 +413,14 @@ class TestAttribute:
             assert len(made.passages) == kind.passages
             assert all(made.text.count(passage) == 1 for passage in made.passages)
             assert made.answer.strip() in made.passages[made.planted]
+
+
+@pytest.mark.slow
+def test_two_trees_are_compared_call_by_call() -> None:
+    arguments = ["-m", "benchmarks.against", str(ROOT), "--only", "attend, a step", "--rounds", "2"]
+    run = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    row = run.stdout.splitlines()[-1]
+    assert row.startswith("attend, a step")
+    ratios = [float(number) for number in row.split()[-2:]]
+    assert all(0.1 < ratio < 10 for ratio in ratios)

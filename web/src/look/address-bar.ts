@@ -2,6 +2,8 @@
 export class AddressBar {
   #waiting = 0;
   #written = "";
+  /** What the address is known to say: anything else, the reader has just put there. */
+  #known = this.read();
 
   read(): string {
     try {
@@ -17,8 +19,11 @@ export class AddressBar {
     this.#written = words;
     clearTimeout(this.#waiting);
     this.#waiting = window.setTimeout(() => {
+      // `listen` hears of it next: on a busy computer, after this.
+      if (this.read() !== this.#known) return;
       try {
         history.replaceState(null, "", `#${words}`);
+        this.#known = this.read();
       } catch {
         // In the frame of a notebook there is no address to write to.
       }
@@ -27,6 +32,7 @@ export class AddressBar {
 
   listen(changed: (hash: string) => void): void {
     addEventListener("hashchange", () => {
+      this.#known = this.read();
       if (this.read().replace(/^#/, "") !== this.#written) changed(this.read());
     });
   }
