@@ -147,7 +147,9 @@ class Habits:
 
     def update(self, state: Sums, tile: Tile) -> Sums:
         tile.heads_of(state["entropy"]).add_(tile.entropy.sum(dim=2))
-        tile.heads_of(state["effective"]).add_(effective_keys(tile).sum(dim=2))
+        tile.heads_of(state["effective"]).add_(
+            effective_keys(tile.entropy, tile.row_sums).sum(dim=2)
+        )
         tile.add_to_columns(state["received"], tile.column_sums)
         tile.add_to_columns(state["lookers"], tile.num_allowed_queries)
         offsets, sums = sums_by_offset(tile)

@@ -7,12 +7,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from regard.matrix.fused import FusedRows, NeedsTiles
 from regard.matrix.index import take
 from regard.matrix.reduction import Sums, merged, zeros
 from regard.matrix.result import Result
 from regard.matrix.source import Fact
 from regard.matrix.tiles import Tile
 from regard.matrix.view import View
+
+FEW_GROUPS = 64
+"""Up to so many groups of keys are the values of one fused call: most heads have more features."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,6 +93,18 @@ class Between:
         found = queries.to(weights)[:, None] @ weights @ keys.to(weights)[:, None].mT
         sums = tile.heads_of(state["sums"])
         sums[:, :, rows.to(sums.device)[:, None], columns.to(sums.device)] += found
+        return state
+
+    def fused(self, rows: FusedRows) -> Sums:
+        view, source = rows.view, rows.view.source
+        state = self.start(view)
+        keys = take(self.keys, 0, view.batch)
+        # Of many groups, most have no member in a tile, which is cheaper.
+        if not 0 < keys.shape[1] <= FEW_GROUPS:
+            raise NeedsTiles
+        queries = take(take(self.queries, 0, view.batch), 2, view.queries)
+        sums = rows.times(keys.mT[:, None].to(source.device, source.dtype))
+        state["sums"].copy_(queries.to(sums)[:, None] @ sums)
         return state
 
     def finish(self, state: Sums) -> BetweenResult:

@@ -6,6 +6,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.matrix.fused import FusedRows
 from regard.matrix.reduction import Sums, check_weights, merged, rows_of_zeros
 from regard.matrix.result import Result
 from regard.matrix.source import Fact
@@ -41,16 +42,23 @@ class EffectiveKeys:
         return rows_of_zeros(view, count=())
 
     def update(self, state: Sums, tile: Tile) -> Sums:
-        tile.rows_of(state["count"]).add_(effective_keys(tile))
+        tile.rows_of(state["count"]).add_(effective_keys(tile.entropy, tile.row_sums))
         tile.rows_of(state["seen"]).fill_(1)
+        return state
+
+    def fused(self, rows: FusedRows) -> Sums:
+        state = self.start(rows.view)
+        state["count"].copy_(effective_keys(rows.entropy, rows.share))
+        state["seen"].fill_(1)
         return state
 
     def finish(self, state: Sums) -> EffectiveKeysResult:
         return EffectiveKeysResult(state.outline.labels(), state.outline.trim(state["count"]))
 
 
-def effective_keys(tile: Tile) -> Float[Tensor, "batch heads rows"]:
-    """Return the effective number of keys of the rows of a tile."""
-    share = tile.row_sums
-    count = share * (tile.entropy / share).exp()
+def effective_keys(
+    entropy: Float[Tensor, "batch heads rows"], share: Float[Tensor, "batch heads rows"]
+) -> Float[Tensor, "batch heads rows"]:
+    """Return the effective number of keys of rows, from their entropy and sum."""
+    count = share * (entropy / share).exp()
     return count.masked_fill(share == 0.0, 0.0)

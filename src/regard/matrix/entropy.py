@@ -6,6 +6,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.matrix.fused import FusedRows
 from regard.matrix.reduction import Sums, check_weights, merged, rows_of_zeros
 from regard.matrix.result import Result
 from regard.matrix.source import Fact
@@ -43,6 +44,12 @@ class Entropy:
     def update(self, state: Sums, tile: Tile) -> Sums:
         tile.rows_of(state["nats"]).add_(tile.entropy)
         tile.rows_of(state["seen"]).fill_(1)
+        return state
+
+    def fused(self, rows: FusedRows) -> Sums:
+        state = self.start(rows.view)
+        state["nats"].copy_(rows.entropy)
+        state["seen"].fill_(1)
         return state
 
     def finish(self, state: Sums) -> EntropyResult:

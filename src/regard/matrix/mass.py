@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.matrix.fused import FusedRows, NeedsTiles
 from regard.matrix.index import as_tensor
 from regard.matrix.reduction import Sums, merged, zeros
 from regard.matrix.result import Result
@@ -89,6 +90,17 @@ class Mass:
                 found = (tile.column_sums * members).sum(dim=2)
             share[..., number].add_(found)
         tile.heads_of(state["rows"]).add_(len(tile.query_positions))
+        return state
+
+    def fused(self, rows: FusedRows) -> Sums:
+        state, view = self.start(rows.view), rows.view
+        for number, group in enumerate(self.groups.values()):
+            if isinstance(group, Pattern):
+                raise NeedsTiles
+            members = group[as_tensor(view.batch)] if group.dim() == 2 else group[None]
+            members = members.to(view.source.device)[:, None]
+            state["share"][..., number] = (rows.column_sums * members).sum(dim=2)
+        state["rows"].fill_(view.sizes[2])
         return state
 
     def finish(self, state: Sums) -> MassResult:

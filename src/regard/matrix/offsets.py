@@ -7,11 +7,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.matrix.fused import FusedRows, NeedsTiles
 from regard.matrix.reduction import Sums, merged, zeros
 from regard.matrix.result import Result
 from regard.matrix.source import Fact
 from regard.matrix.tiles import Tile
 from regard.matrix.view import View
+
+_NEAR = 16
+"""Diagonals are computed one by one if there are this many times as many keys on either side."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,6 +98,17 @@ class Offsets:
             columns = torch.searchsorted(keys, wanted).clamp_max(len(keys) - 1)
         found = tile.weights_at(columns).masked_fill(keys[columns] != wanted, 0.0)
         tile.heads_of(state["near"]).add_(found.sum(dim=2))
+        return state
+
+    def fused(self, rows: FusedRows) -> Sums:
+        if self.reach * _NEAR > rows.view.sizes[3]:
+            raise NeedsTiles
+        state = self.start(rows.view)
+        state["rows"].fill_(rows.view.sizes[2])
+        state["total"].copy_(rows.share.sum(dim=2))
+        state["first"].copy_(rows.first_column.sum(dim=2))
+        for column, offset in enumerate(range(-self.reach, self.reach + 1)):
+            state["near"][..., column] = rows.diagonal(offset).sum(dim=2)
         return state
 
     def finish(self, state: Sums) -> OffsetsResult:

@@ -1,10 +1,13 @@
 """Products with an attention matrix, tile by tile."""
 
+from contextlib import suppress
+
 import torch
 from torch import Tensor
 
+from regard.matrix.fused import NeedsTiles, fused_rows
 from regard.matrix.index import take
-from regard.matrix.tiles import tiles
+from regard.matrix.tiles import BUDGET, tiles
 from regard.matrix.view import AXES, View
 
 
@@ -24,6 +27,12 @@ def times(view: View, values: Tensor) -> Tensor:
     batch, heads, num_queries, _ = view.sizes
     source, dim = view.source, columns.shape[-1]
     group = heads // max(1, columns.shape[1])
+    fused = fused_rows(view, BUDGET) if dim else None
+    if fused is not None:
+        no_autocast = torch.autocast(source.device.type, enabled=False)
+        with suppress(NeedsTiles), torch.no_grad(), no_autocast:
+            product = view.outline.trim(fused.times(columns))
+            return product[..., 0] if values.dim() == 1 else product
     found = torch.zeros(batch, heads, num_queries, dim, dtype=source.dtype, device=source.device)
     with torch.no_grad(), torch.autocast(source.device.type, enabled=False):
         for tile in tiles(view):

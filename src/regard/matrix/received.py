@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.matrix.fused import FusedRows
 from regard.matrix.reduction import Sums, merged, zeros
 from regard.matrix.result import Result
 from regard.matrix.source import Fact
@@ -53,6 +54,12 @@ class Received:
     def update(self, state: Sums, tile: Tile) -> Sums:
         tile.add_to_columns(state["weights"], tile.column_sums)
         tile.add_to_columns(state["queries"], tile.num_allowed_queries)
+        return state
+
+    def fused(self, rows: FusedRows) -> Sums:
+        state = self.start(rows.view)
+        state["queries"].add_(rows.num_allowed_queries)
+        state["weights"].copy_(rows.column_sums)
         return state
 
     def finish(self, state: Sums) -> ReceivedResult:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from regard.matrix.fused import fused_states
 from regard.matrix.progress import progressing
 from regard.matrix.reduction import AnyReduction, is_reduction
 from regard.matrix.result import Result
@@ -39,6 +40,9 @@ def accumulate(
     for reduction in reductions:
         _check(reduction)
     with torch.no_grad():
+        states = fused_states(view, reductions, budget, progress)
+        if states is not None:
+            return states
         states = [reduction.start(view) for reduction in reductions]
         facts: set[Fact] = {fact for reduction in reductions for fact in reduction.facts}
         here = (tiles_of_rows(view, rows, facts, budget) for rows in rows_here(view))
