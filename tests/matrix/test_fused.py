@@ -15,7 +15,6 @@ from regard.positions import alibi
 from tests.matrix.cases import assert_within
 
 LENGTH = 331
-STATISTICS = (Entropy(), EffectiveKeys(), Received(), Offsets(3))
 
 
 def tensors(
@@ -74,7 +73,9 @@ def check(matrix: Any, weights: Tensor, mask: Tensor, off: float) -> None:
         mask: which pairs are allowed.
         off: how far a logarithm of a weight may be off.
     """
-    entropy, effective, received, offsets = matrix.summarize(*STATISTICS)
+    entropy, effective, offsets = matrix.summarize(Entropy(), EffectiveKeys(), Offsets(3))
+    # Of dense matrices only by fused calls if the log-sum-exp of their rows is known, as it is now.
+    received = matrix.received()
     nats = torch.special.entr(weights).sum(dim=3)
     share = weights.sum(dim=3)
     assert_within(entropy.nats, nats, off * (1 + 3 * nats))
@@ -294,3 +295,17 @@ def test_products_of_a_batch_and_of_one_head(calls: list[str]) -> None:
     before = len(calls)
     assert_within(A[..., :100] @ values[:100], weights[..., :100] @ values[:100].double(), 1e-5)
     assert len(calls) == before
+
+
+def test_sums_over_columns_alone_are_found_in_one_pass(calls: list[str]) -> None:
+    query, key, _ = tensors()
+    weights, _ = exact_weights(query, key, regard.causal())
+    matrix = regard.AttentionMatrix(query, key, pattern=regard.causal())
+    entropy, received = matrix.summarize(Entropy(), Received())
+    assert not calls
+    # Now that the log-sum-exp is known, by one call.
+    again = matrix.received()
+    assert len(calls) == 1
+    assert_within(received.total, weights.sum(dim=2), 1e-4)
+    assert_within(again.total, weights.sum(dim=2), 1e-4)
+    assert_within(entropy.nats, torch.special.entr(weights).sum(dim=3), 1e-4)

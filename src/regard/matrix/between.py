@@ -59,6 +59,7 @@ class Between:
     keys: Bool[Tensor, "batch key_groups keys"] | Float[Tensor, "batch key_groups keys"]
 
     facts: ClassVar[tuple[Fact, ...]] = ()
+    of_columns: ClassVar[bool] = False
     merge = staticmethod(merged)
 
     def __post_init__(self) -> None:

@@ -35,6 +35,7 @@ class Entropy:
     """
 
     facts: ClassVar[tuple[Fact, ...]] = ("entropy",)
+    of_columns: ClassVar[bool] = False
     merge = staticmethod(merged)
 
     def start(self, view: View) -> Sums:

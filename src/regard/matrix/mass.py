@@ -52,6 +52,7 @@ class Mass:
     groups: Mapping[str, Tensor | Pattern]
 
     facts: ClassVar[tuple[Fact, ...]] = ("sums",)
+    of_columns: ClassVar[bool] = True
     merge = staticmethod(merged)
 
     def __post_init__(self) -> None:

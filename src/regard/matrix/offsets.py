@@ -14,8 +14,8 @@ from regard.matrix.source import Fact
 from regard.matrix.tiles import Tile
 from regard.matrix.view import View
 
-_NEAR = 16
-"""Diagonals are computed one by one if there are this many times as many keys on either side."""
+_NEAR = 4
+"""Diagonals are computed alone if there are this many times as many keys on either side."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,6 +71,7 @@ class Offsets:
     reach: int
 
     facts: ClassVar[tuple[Fact, ...]] = ("sums",)
+    of_columns: ClassVar[bool] = False
     merge = staticmethod(merged)
 
     def __post_init__(self) -> None:
@@ -107,8 +108,7 @@ class Offsets:
         state["rows"].fill_(rows.view.sizes[2])
         state["total"].copy_(rows.share.sum(dim=2))
         state["first"].copy_(rows.first_column.sum(dim=2))
-        for column, offset in enumerate(range(-self.reach, self.reach + 1)):
-            state["near"][..., column] = rows.diagonal(offset).sum(dim=2)
+        state["near"].copy_(rows.near(self.reach))
         return state
 
     def finish(self, state: Sums) -> OffsetsResult:

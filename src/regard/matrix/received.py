@@ -44,6 +44,7 @@ class Received:
     """
 
     facts: ClassVar[tuple[Fact, ...]] = ("sums",)
+    of_columns: ClassVar[bool] = True
     merge = staticmethod(merged)
 
     def start(self, view: View) -> Sums:

@@ -228,17 +228,26 @@ class Scores:
         self, rows: "_Rows", parts: Float[Tensor, "batch heads rows parts"]
     ) -> Float[Tensor, "batch heads rows 1"]:
         """Join the log-sum-exp of parts of rows, and keep it; return it, 0 where it is −inf."""
-        assert isinstance(self._lse, Tensor)
         lse = parts.logsumexp(dim=-1, keepdim=True)
         if self.sinks is not None:
             sinks = take(self.sinks.to(self.dtype), 0, rows.heads)
             lse = torch.logaddexp(lse, sinks[:, None, None])
-        # What was given stays, beside a row of NaN too.
-        known = self.lse_of(rows.batch, rows.heads, rows.queries)[..., None]
+        return _finite(self.keep_lse(rows.batch, rows.heads, rows.queries, lse[..., 0])[..., None])
+
+    def keep_lse(
+        self,
+        batch: range,
+        heads: range,
+        queries: Index,
+        lse: Float[Tensor, "some_batch some_heads rows"],
+    ) -> Float[Tensor, "some_batch some_heads rows"]:
+        """Keep the log-sum-exp of rows, sinks included; return it, or what was known already."""
+        known = self.lse_of(batch, heads, queries)
         lse = torch.where(known.isnan(), lse, known)
-        for row, one in zip(rows.batch, lse[..., 0], strict=True):
-            put(take(self._lse[row], 0, rows.heads), 1, rows.queries, one)
-        return _finite(lse)
+        if isinstance(self._lse, Tensor):
+            for sequence, rows in zip(batch, lse, strict=True):
+                put(take(self._lse[sequence], 0, heads), 1, queries, rows)
+        return lse
 
     def block(
         self,
