@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.patterns import Pattern, causal, everyone, padding, prefix
-from regard.patterns.cover import as_span
+from regard.patterns.pattern import as_span
 from tests.strategies import patterns, query_positions
 
 SIZES = st.integers(1, 40)

@@ -1,13 +1,14 @@
 """A pattern of one's own needs `test` and nothing else."""
 
 from dataclasses import dataclass
+from importlib import import_module
 
 import pytest
 import torch
 from torch import Tensor
 
 from regard.patterns import Cover, Pattern, causal, columns, layout, padding, window
-from regard.patterns.cover import Span, codes
+from regard.patterns.pattern import Span, codes
 
 
 class Parity(Pattern):
@@ -133,7 +134,7 @@ def test_layout(pattern: Pattern, positions: range | list[int]) -> None:
 def test_a_layout_asks_for_cover_and_not_for_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     pattern = Covered()
     pattern.test = None  # type: ignore[assignment]
-    monkeypatch.setattr("regard.patterns.strips.WRITTEN_PAIRS", 0)
+    monkeypatch.setattr(import_module("regard.patterns.layout"), "WRITTEN_PAIRS", 0)
     assert layout(pattern, torch.arange(70), 70, block=16).num_pairs == 70 * 70
     assert pattern.asked > 0
 

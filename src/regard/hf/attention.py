@@ -9,7 +9,7 @@ from regard.attention import attend, attend_with_lse
 from regard.attention.uncompiled import uncompiled
 from regard.hf.boolean_mask import BooleanMask, PatternMask
 from regard.patterns import Pattern, causal, from_mask
-from regard.patterns.narrowed import narrowed
+from regard.patterns.pattern import intersect
 from regard.positions import Bias, from_tensor
 from regard.positions import softcap as capped
 from regard.positions.joined import joined
@@ -88,7 +88,7 @@ def attention(
     if own is not None:
         _check_placed(own, attention_mask, query.shape[2], key.shape[2], bool(looks_back))
         known = isinstance(attention_mask, PatternMask)
-        pattern = attention_mask.narrowed(own) if known else narrowed(pattern, own)
+        pattern = attention_mask.narrowed(own) if known else intersect(pattern, own)
     options: dict[str, Any] = {
         "pattern": pattern,
         "bias": bias if softcap is None else _capped(softcap, bias, first_query),

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Bool, Int, Int8
+from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.patterns.cover import Span, codes
-from regard.patterns.pattern import Everyone, Pattern
+from regard.patterns.pattern import Bools, Covers, Everyone, Ints, Pattern, Span, codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +48,7 @@ class FromMask(Pattern):
     def _first_query(self) -> int:
         return self.mask.shape[2] - self.mask.shape[1]
 
-    def test(
-        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
-    ) -> Bool[Tensor, "..."]:
+    def test(self, batch: Ints, query: Ints, key: Ints) -> Bools:
         mask = self.mask.to(key.device)
         row = query - self._first_query
         return mask[batch, row, key] if self.batched else mask[0][row, key]
@@ -68,7 +65,7 @@ class FromMask(Pattern):
         rows = self.mask[:, queries[0] - self._first_query : queries[-1] + 1 - self._first_query]
         return Everyone() if bool(rows.all()) else self
 
-    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+    def cover_spans(self, batch: Ints, query: Span, key: Span) -> Covers:
         row = batch if self.batched else torch.zeros_like(batch)
         top, bottom = query.first - self._first_query, query.last - self._first_query + 1
         left, right = key.first, key.last + 1

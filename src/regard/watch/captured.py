@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from regard.matrix.index import Index, read
 from regard.matrix.scores import Scores
 from regard.patterns import Pattern
-from regard.patterns.causal import Causal
 from regard.patterns.pattern import Both
-from regard.patterns.window import Window
+from regard.patterns.regular import Causal, Window
 from regard.positions import Bias
 from regard.positions.from_tensor import FromTensor
 from regard.positions.joined import Joined, joined

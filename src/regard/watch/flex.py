@@ -15,8 +15,8 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from regard.internals import skip_compile
 from regard.patterns import Cover, Pattern
-from regard.patterns.cover import Span
 from regard.patterns.from_mask import FromMask
+from regard.patterns.pattern import Span
 from regard.positions.joined import joined
 from regard.watch.listeners import Listeners
 from regard.watch.raw_call import RawCall
