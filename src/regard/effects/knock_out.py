@@ -22,7 +22,7 @@ from regard.internals import without_torch_function
 from regard.matrix.scores import Scores
 from regard.patterns import Cover, Pattern
 from regard.patterns.pattern import Shifted, Span, intersect
-from regard.positions.joined import joined
+from regard.positions.bias import compose
 from regard.watch.masks import Masks, Sizes
 from regard.watch.module_stack import Frame
 from regard.watch.product import NarrowedScores, Product, WeightMask, key_of
@@ -178,7 +178,7 @@ class _KnockOut(Alteration):
         if len(heads) == call.query.shape[1]:
             return replace(call, pattern=intersect(call.pattern, ~knocked))
         forbidden = Forbidden(knocked, tuple(heads), call.query.shape[1])
-        return replace(call, bias=joined(call.bias, forbidden))
+        return replace(call, bias=compose(call.bias, forbidden))
 
     def narrow(
         self, scores: Tensor, key_axis: int, mask: ScoreMask | None, num_heads: int | None

@@ -12,7 +12,7 @@ from regard.patterns import Pattern, causal, from_mask
 from regard.patterns.pattern import intersect
 from regard.positions import Bias, from_tensor
 from regard.positions import softcap as capped
-from regard.positions.joined import joined
+from regard.positions.bias import compose
 
 LAYER_PATTERN = "regard_pattern"
 """Attribute of a module with the pattern of its layer."""
@@ -137,7 +137,7 @@ def _capped(bound: float, added: Tensor | None, first_query: int | None) -> Bias
         return capped(bound)
     behind = added.shape[3] - added.shape[2]
     first_row = behind if first_query is None else first_query
-    return joined(capped(bound), from_tensor(added, first_query=first_row))
+    return compose(capped(bound), from_tensor(added, first_query=first_row))
 
 
 def _check_placed(

@@ -15,7 +15,7 @@ from regard.internals import run_uncompiled, skip_compile
 from regard.patterns import Pattern, causal, window
 from regard.patterns.pattern import intersect
 from regard.positions import softcap as capped
-from regard.positions.joined import joined
+from regard.positions.bias import compose
 from regard.watch.kernel_lse import KernelLse
 from regard.watch.listeners import Listeners
 from regard.watch.raw_call import CallListener, RawCall
@@ -110,7 +110,7 @@ def _read(
 
         first_query = key.shape[2] - query.shape[2]
         pattern, by_head = meaning(mask, first_query)
-        bias, mask = joined(bias, by_head), None
+        bias, mask = compose(bias, by_head), None
     if kernel == NAME:
         pattern = intersect(pattern, getattr(module, LAYER_PATTERN, None))
     if mask is not None and mask.dim() == 2 and not isinstance(mask, PatternMask):
