@@ -13,7 +13,7 @@ BATCHES = st.sampled_from([None, 1, 3])
 
 
 def mask(pattern: Pattern, num_positions: int, batch: int | None) -> torch.Tensor:
-    """Return who may look at whom, with a batch axis in any case."""
+    """Return which pairs are allowed, with a batch axis in any case."""
     allowed = pattern.allows(range(num_positions), range(num_positions))
     return allowed.expand(batch or 1, num_positions, num_positions)
 

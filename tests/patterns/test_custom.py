@@ -12,7 +12,7 @@ from regard.patterns.pattern import Span, codes
 
 
 class Parity(Pattern):
-    """Even positions look at odd ones and the other way round."""
+    """Even positions attend to odd ones, and the other way round."""
 
     def test(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (query + key) % 2 == 1
@@ -20,7 +20,7 @@ class Parity(Pattern):
 
 @dataclass(frozen=True)
 class Diagonal(Pattern):
-    """Look exactly so far back."""
+    """Each position attends to the one at a distance before it."""
 
     distance: int
     relative = True
@@ -30,7 +30,7 @@ class Diagonal(Pattern):
 
 
 class KeysOnly(Pattern):
-    """Answer without asking who looks, and so without the axis of the queries."""
+    """A `test` that ignores queries, and so has no axis for them."""
 
     def test(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return key % 3 != 1
@@ -38,7 +38,7 @@ class KeysOnly(Pattern):
 
 @dataclass(frozen=True)
 class UpTo(Pattern):
-    """Look at so many positions, a number for each sequence."""
+    """Each position attends up to a distance, one for each sequence."""
 
     numbers: tuple[int, ...]
 

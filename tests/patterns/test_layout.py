@@ -203,7 +203,7 @@ def test_fresh_strips_meet_no_row_that_was_touched(
         touched[sequences, rows] = True
     assert found.starts_all == bool(started.all())
     assert torch.equal(found.query_positions, positions)
-    # A query that may look at something is touched.
+    # A query that may attend to any key is touched.
     shape = (*touched.shape, num_keys)
     sees = pattern.allows(positions, range(num_keys)).expand(shape).any(dim=2)
     assert not (sees & ~touched).any()
