@@ -13,19 +13,19 @@ allowed, ◣ and ◥ a triangle):
                 4   · · ◥ ■ ◣ ·
                 5   · · · ◥ ■ ◣
 
-Rectangles share a mask if it depends only on the distance between query and key, and all are as far
-from the diagonal as each other. Then entry (r, c) of each of them is the same. A leaf of the
-pattern must be relative for that, or constant on the rectangle: with `& documents(ids)`, blocks
-inside of a document share a mask, and those across an edge have their own. Masks that are not
-shared are materialised on first use if that takes little memory, else for each piece of a strip.
+Rectangles share a mask if it depends only on the distance between query and key, and their corners
+are equally far from the diagonal: then entry (r, c) is the same in each of them. So every leaf of
+the pattern must be relative, or constant on the rectangle. With `& documents(ids)`, blocks inside
+of a document share a mask, and those across an edge have their own. Masks that are not shared are
+materialised on first use if that takes little memory, else for each piece of a strip.
 
 Rows at a constant distance are read in place, as overlapping strided views; others are gathered.
 So large blocks whose distance changes are split into several strips, and patterns that touch a
 little of every block (`strided`, `columns`) are laid out as `GatheredBlocks`, by `parts`.
 
 The result is exact: parts are disjoint, a query block has each key once, and pairs of a rectangle
-that are not allowed are masked. The cost is one kernel call per strip, and pairs computed in vain
-at the edges, less than a block of 32 keys wide. Nothing here visits queries × keys.
+that are not allowed are masked. Computed in vain are the masked pairs of blocks that an edge of the
+pattern crosses. A layout costs time and memory in the number of blocks, not in queries × keys.
 """
 
 from collections.abc import Iterator
