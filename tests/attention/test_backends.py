@@ -5,6 +5,7 @@ Tolerances come from `rounding`, which derives them from the dtype and the numbe
 
 import math
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 import torch
@@ -323,7 +324,7 @@ def test_dropout_drops_a_share_of_the_weights_and_keeps_the_mean(
 @pytest.mark.parametrize("group", [1, 3])
 def test_masks_that_are_not_written_down(monkeypatch: pytest.MonkeyPatch, group: int) -> None:
     """Where masks would take up much memory, the pattern is asked for each piece anew."""
-    monkeypatch.setattr("regard.patterns.strips.WRITTEN_PAIRS", 0)
+    monkeypatch.setattr(import_module("regard.patterns.layout"), "WRITTEN_PAIRS", 0)
     pattern = causal() & documents([[0] * 31 + [1] * 40, [0] * 60 + [1] * 11]) | columns(every=7)
     query = torch.randn(2, 2 * group, 71, 5, dtype=torch.float64)
     key, value = torch.randn(2, 2, 2, 71, 5, dtype=torch.float64)

@@ -10,7 +10,7 @@ from hypothesis import given, strategies
 from torch import Tensor
 
 from regard import AttentionMatrix, causal, window
-from regard.patterns.descent import KEY_BLOCK
+from regard.patterns.block_search import KEY_BLOCK
 from tests.attention.cases import case_of
 from tests.matrix.cases import (
     allowance,

@@ -17,8 +17,8 @@ from regard.attention.ring.run import ring_inputs
 from regard.attention.ring.run import run as run_ring
 from regard.attention.uncompiled import uncompiled
 from regard.patterns import Pattern
-from regard.patterns.causal import Causal
 from regard.patterns.pattern import Everyone
+from regard.patterns.regular import Causal
 from regard.positions import Bias
 
 

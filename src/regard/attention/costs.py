@@ -8,12 +8,12 @@ import torch
 
 from regard.attention.inputs import AttentionInputs
 from regard.patterns import Layout
-from regard.patterns.few import FEW
+from regard.patterns.dense_keys import MAX_DENSE_QUERIES
 from regard.patterns.from_mask import FromMask
+from regard.patterns.layout import WRITTEN_PAIRS
 from regard.patterns.layout_cache import compares_by_value
 from regard.patterns.neighbours import Neighbours
 from regard.patterns.pattern import Everyone
-from regard.patterns.strips import WRITTEN_PAIRS
 
 CALL = 0.8e6
 """A strip: prepare rows and mask, call one kernel, join its result."""
@@ -60,7 +60,7 @@ def of_blocks_at_least(inputs: AttentionInputs) -> float:
 def _of_layout(inputs: AttentionInputs) -> float:
     """Return the cost of a layout; 0 for patterns whose layout is cached."""
     leaves = list(inputs.pattern.leaves())
-    if inputs.num_queries <= FEW:
+    if inputs.num_queries <= MAX_DENSE_QUERIES:
         # Generation: the next step has one key more, so the layout is not reused.
         return _LAYOUT
     if inputs.first_position is not None and all(map(compares_by_value, leaves)):

@@ -11,9 +11,9 @@ from torch import Tensor
 from regard.attention.inputs import AttentionInputs
 from regard.internals import recompile_limit
 from regard.patterns import Cover
-from regard.patterns.cover import Span
 from regard.patterns.layout_cache import cached
 from regard.patterns.neighbours import Neighbours
+from regard.patterns.pattern import Span
 
 BLOCK = 128
 """Block size of FlexAttention's kernels."""

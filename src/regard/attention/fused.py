@@ -13,8 +13,8 @@ from regard.attention.joined import Layouts, attend_joined, same_head_size
 from regard.attention.reference import places
 from regard.attention.step import Step, prepared
 from regard.patterns import Layout
+from regard.patterns.layout import WRITTEN_PAIRS, Strip, StripRows
 from regard.patterns.layout_cache import cached
-from regard.patterns.strips import WRITTEN_PAIRS, Strip, StripRows
 
 
 def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:

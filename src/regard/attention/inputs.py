@@ -9,10 +9,10 @@ from torch import Tensor
 
 from regard.errors import check_share
 from regard.patterns import Layout, Pattern, everyone
-from regard.patterns.causal import Causal
+from regard.patterns.integers import is_whole
 from regard.patterns.layout_cache import cached
 from regard.patterns.pattern import Everyone
-from regard.patterns.whole import is_whole
+from regard.patterns.regular import Causal
 from regard.positions import Bias, from_tensor
 from regard.positions.from_tensor import FromTensor
 

@@ -11,7 +11,7 @@ from regard.attention import eager, kernels
 from regard.attention.inputs import AttentionInputs
 from regard.attention.rows import take
 from regard.patterns import Layout
-from regard.patterns.strips import Strip
+from regard.patterns.layout import Strip
 
 _BYTES_AT_ONCE = {"cpu": 16 << 20}
 _BYTES_AT_ONCE_ELSEWHERE = 512 << 20

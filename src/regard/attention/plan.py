@@ -10,9 +10,9 @@ from torch import Tensor
 from regard.attention import blocks, costs, flex, fused, reference, step
 from regard.attention.inputs import AttentionInputs, autocasts
 from regard.errors import check_choice
-from regard.patterns.causal import Causal
 from regard.patterns.layout_cache import cached
 from regard.patterns.pattern import Everyone
+from regard.patterns.regular import Causal
 
 LARGEST_MASK = 1 << 26
 """Largest number of entries of a dense mask for the fused kernel."""

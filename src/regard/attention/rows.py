@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.patterns.strips import StripRows
+from regard.patterns.layout import StripRows
 
 
 def take(

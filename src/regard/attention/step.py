@@ -12,10 +12,10 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from regard.attention.inputs import AttentionInputs, autocasts, default_scale
 from regard.patterns import Pattern
-from regard.patterns.causal import Causal
-from regard.patterns.few import FEW, few
+from regard.patterns.dense_keys import MAX_DENSE_QUERIES, dense_keys
 from regard.patterns.layout_cache import cached
 from regard.patterns.pattern import Everyone
+from regard.patterns.regular import Causal
 
 
 class Step(NamedTuple):
@@ -63,9 +63,11 @@ class Step(NamedTuple):
 def prepared(inputs: AttentionInputs) -> Step | None:
     """Return a call as a step, or None if it has a bias or many queries."""
     first, plain = inputs.first_position, isinstance(inputs.pattern, Everyone | Causal)
-    if first is None or plain or inputs.bias is not None or inputs.num_queries > FEW:
+    if first is None or plain or inputs.bias is not None or inputs.num_queries > MAX_DENSE_QUERIES:
         return None
-    seen = few(inputs.pattern, first, inputs.num_queries, inputs.num_keys, inputs.query.device)
+    seen = dense_keys(
+        inputs.pattern, first, inputs.num_queries, inputs.num_keys, inputs.query.device
+    )
     mask = None if seen.mask is None else seen.mask[:, None]
     return Step(seen.keys, mask, inputs.scale, inputs.group > 1)
 

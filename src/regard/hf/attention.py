@@ -9,10 +9,10 @@ from regard.attention import attend, attend_with_lse
 from regard.attention.uncompiled import uncompiled
 from regard.hf.boolean_mask import BooleanMask, PatternMask
 from regard.patterns import Pattern, causal, from_mask
-from regard.patterns.narrowed import narrowed
+from regard.patterns.pattern import intersect
 from regard.positions import Bias, from_tensor
 from regard.positions import softcap as capped
-from regard.positions.joined import joined
+from regard.positions.bias import compose
 
 LAYER_PATTERN = "regard_pattern"
 """Attribute of a module with the pattern of its layer."""
@@ -88,7 +88,7 @@ def attention(
     if own is not None:
         _check_placed(own, attention_mask, query.shape[2], key.shape[2], bool(looks_back))
         known = isinstance(attention_mask, PatternMask)
-        pattern = attention_mask.narrowed(own) if known else narrowed(pattern, own)
+        pattern = attention_mask.narrowed(own) if known else intersect(pattern, own)
     options: dict[str, Any] = {
         "pattern": pattern,
         "bias": bias if softcap is None else _capped(softcap, bias, first_query),
@@ -137,7 +137,7 @@ def _capped(bound: float, added: Tensor | None, first_query: int | None) -> Bias
         return capped(bound)
     behind = added.shape[3] - added.shape[2]
     first_row = behind if first_query is None else first_query
-    return joined(capped(bound), from_tensor(added, first_query=first_row))
+    return compose(capped(bound), from_tensor(added, first_query=first_row))
 
 
 def _check_placed(

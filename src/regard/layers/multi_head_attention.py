@@ -12,7 +12,7 @@ from regard.layers.cache import KeyValueCache
 from regard.layers.torch_weights import from_torch, to_torch
 from regard.matrix import AttentionMatrix
 from regard.patterns import Pattern
-from regard.patterns.narrowed import narrowed
+from regard.patterns.pattern import intersect
 from regard.positions import Bias, Rotary
 
 
@@ -180,7 +180,7 @@ class MultiHeadAttention(nn.Module):
 
     def _meaning(self, pattern: Pattern | None) -> dict[str, Any]:
         """Return the options that `attend` and `AttentionMatrix` share."""
-        pattern = narrowed(self.pattern, pattern)
+        pattern = intersect(self.pattern, pattern)
         return {"pattern": pattern, "bias": self.bias, "scale": self.scale}
 
     def extra_repr(self) -> str:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from regard.matrix.source import lowest
 from regard.positions import Bias
+from regard.positions.bias import ComposedBias, compose
 from regard.positions.from_tensor import FromTensor
-from regard.positions.joined import Joined, joined
 
 _ROUNDING = 1e-3
 """Tolerance of weights below 0 or above 1."""
@@ -94,8 +94,8 @@ def detached_bias(bias: Bias | None, dtype: torch.dtype) -> Bias | None:
         dtype: the dtype of the queries. In wider scores, the lowest number of float16 would be a
             score like others: it becomes −inf.
     """
-    if isinstance(bias, Joined):
-        return joined(detached_bias(bias.first, dtype), detached_bias(bias.second, dtype))
+    if isinstance(bias, ComposedBias):
+        return compose(detached_bias(bias.first, dtype), detached_bias(bias.second, dtype))
     if isinstance(bias, FromTensor):
         values = bias.values.detach()
         smallest = torch.finfo(values.dtype).min

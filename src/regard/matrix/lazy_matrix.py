@@ -21,7 +21,7 @@ from regard.matrix.tiles import BUDGET
 from regard.matrix.top_keys import TopKeys, TopKeysResult
 from regard.matrix.view import View
 from regard.patterns import Pattern
-from regard.patterns.whole import whole_numbers
+from regard.patterns.integers import whole_numbers
 
 Matrix = TypeVar("Matrix", bound="LazyMatrix")
 

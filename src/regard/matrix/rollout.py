@@ -13,7 +13,7 @@ from regard.matrix.matrix import AttentionMatrix
 from regard.matrix.products import sums_over_rows
 from regard.matrix.tiles import BUDGET
 from regard.matrix.view import AXES, View
-from regard.patterns.whole import whole_numbers
+from regard.patterns.integers import whole_numbers
 
 
 def rollout(

@@ -15,9 +15,9 @@ from regard.matrix.index import Index, as_tensor, take
 from regard.matrix.source import Buffers, Fact, KeyColumns, QueryRows, WeightBlock
 from regard.matrix.view import View
 from regard.patterns import Pattern
-from regard.patterns.cover import Cover
-from regard.patterns.descent import KEY_BLOCK, descend
+from regard.patterns.block_search import KEY_BLOCK, descend
 from regard.patterns.layout_cache import cached
+from regard.patterns.pattern import Cover
 
 BUDGET = 256 * 2**20
 """Default memory of a pass over a matrix, in bytes."""

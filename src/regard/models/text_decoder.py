@@ -14,7 +14,7 @@ from regard.models.sampling import choose
 from regard.models.stack import STD, Stack, make_norm
 from regard.models.weights import gpt2, llama, loaded
 from regard.patterns import Pattern, causal, padding
-from regard.patterns.narrowed import narrowed
+from regard.patterns.pattern import intersect
 
 
 class TextDecoder(nn.Module):
@@ -233,7 +233,7 @@ class TextDecoder(nn.Module):
     ) -> tuple[Tensor, Pattern | None]:
         """Return the input of the first block, and the pattern."""
         offset = len(caches[0]) if caches else 0
-        pattern = narrowed(self.pattern, pattern)
+        pattern = intersect(self.pattern, pattern)
         if starts is not None:
             starts = torch.as_tensor(starts, device=tokens.device)
             if starts.shape != tokens.shape[:1]:
@@ -241,6 +241,6 @@ class TextDecoder(nn.Module):
                     f"starts must have one entry per sequence, got {starts.numel()} for a batch of "
                     f"{len(tokens)}"
                 )
-            pattern = narrowed(pattern, padding(starts=starts))
+            pattern = intersect(pattern, padding(starts=starts))
         x = self.embedding(tokens, offset=offset, starts=starts)
         return self.dropout(x), pattern

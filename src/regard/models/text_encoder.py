@@ -10,7 +10,7 @@ from regard.models.order import PositionEncoding
 from regard.models.stack import Stack
 from regard.models.weights import bert, loaded
 from regard.patterns import Pattern
-from regard.patterns.narrowed import narrowed
+from regard.patterns.pattern import intersect
 
 
 class TextEncoder(nn.Module):
@@ -122,7 +122,7 @@ class TextEncoder(nn.Module):
             pattern: combined with the model's pattern by `&`, such as `padding(lengths)`.
         """
         x = self.embed(tokens, types=types)
-        return self.layers(x, pattern=narrowed(self.pattern, pattern))
+        return self.layers(x, pattern=intersect(self.pattern, pattern))
 
     def states(
         self,
@@ -133,7 +133,7 @@ class TextEncoder(nn.Module):
     ) -> list[Float[Tensor, "batch sequence model_dim"]]:
         """Return the embeddings and the output of each block; arguments as for `forward`."""
         x = self.embed(tokens, types=types)
-        return self.layers.states(x, pattern=narrowed(self.pattern, pattern))
+        return self.layers.states(x, pattern=intersect(self.pattern, pattern))
 
     @torch.no_grad()
     def matrices(
@@ -145,4 +145,4 @@ class TextEncoder(nn.Module):
     ) -> list[AttentionMatrix]:
         """Return the attention matrix of each block; arguments as for `forward`."""
         x = self.embed(tokens, types=types)
-        return self.layers.matrices(x, pattern=narrowed(self.pattern, pattern))
+        return self.layers.matrices(x, pattern=intersect(self.pattern, pattern))

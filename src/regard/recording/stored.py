@@ -15,8 +15,7 @@ from regard.matrix.index import Index, as_tensor
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
 from regard.matrix.weights import Weights
-from regard.patterns.cover import Cover, Span
-from regard.patterns.pattern import Pattern
+from regard.patterns.pattern import Cover, Pattern, Span
 from regard.positions import Bias
 from regard.recording import arrays
 from regard.recording.arrays import StoredArray

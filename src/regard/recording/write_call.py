@@ -24,7 +24,7 @@ from regard.matrix.lazy_matrix import LazyMatrix
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
 from regard.matrix.weights import Weights
-from regard.patterns.cover import Cover
+from regard.patterns.pattern import Cover
 from regard.recording import arrays
 from regard.recording.arrays import ArraySpec
 from regard.recording.bias_data import bias_as_data

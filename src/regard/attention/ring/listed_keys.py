@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float, Int, Int8
 from torch import Tensor
 
-from regard.patterns.cover import Span, codes
 from regard.patterns.pairs import PositionSet
-from regard.patterns.pattern import Pattern
+from regard.patterns.pattern import Pattern, Span, codes
 from regard.positions import Bias
 
 

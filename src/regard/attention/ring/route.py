@@ -12,10 +12,10 @@ from torch import Tensor
 from regard.attention.ring.listed_keys import KeysAmong, PatternOfListed
 from regard.attention.ring.shards import Runs, Shards, positions_among
 from regard.patterns import Layout, Pattern, layout
-from regard.patterns.cover import Cover, Span
+from regard.patterns.layout import Strip, StripRows
 from regard.patterns.layout_cache import cached
 from regard.patterns.pairs import PositionSet
-from regard.patterns.strips import Strip, StripRows
+from regard.patterns.pattern import Cover, Span
 
 _MOST_RUNS = 64
 """Of more runs of queries, blocks may have several."""

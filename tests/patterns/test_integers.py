@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.patterns.range_extrema import RangeExtrema
+from regard.patterns.integers import RangeExtrema
 
 VALUES = st.lists(st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size=1, max_size=70)
 

@@ -19,67 +19,69 @@ from regard.patterns import (
     window,
 )
 from regard.patterns.parts import parts
-from regard.patterns.pattern import Lattice
+from regard.patterns.pattern import GatheredBlocks
 from tests.strategies import leaves, patterns, query_positions
 
 BATCHES = st.sampled_from([None, 1, 3])
 
 
 def is_gathered(pattern: Pattern) -> bool:
-    return type(pattern).lattices is not Pattern.lattices
+    return type(pattern).gathered_blocks is not Pattern.gathered_blocks
 
 
-def pairs_in(lattices: list[Lattice], num_queries: int, num_keys: int) -> torch.Tensor:
+def pairs_in(
+    gathered_blocks: list[GatheredBlocks], num_queries: int, num_keys: int
+) -> torch.Tensor:
     """Count how often each pair of rows lies in one of the rectangles."""
     count = torch.zeros(num_queries, num_keys, dtype=torch.long)
-    for lattice in lattices:
-        for queries, keys in zip(lattice.queries, lattice.keys, strict=True):
+    for blocks in gathered_blocks:
+        for queries, keys in zip(blocks.queries, blocks.keys, strict=True):
             count[queries[:, None], keys] += 1
     return count
 
 
-def assert_well_formed(lattice: Lattice) -> None:
-    for rows, step in zip(lattice[:2], lattice[2:], strict=True):
+def assert_well_formed(blocks: GatheredBlocks) -> None:
+    for rows, step in zip(blocks[:2], blocks[2:], strict=True):
         assert (rows.diff(dim=1) > 0).all()
         assert step is None or (rows.diff(dim=1) == step).all()
 
 
 @given(st.integers(1, 60), st.data())
-def test_lattices_hold_exactly_the_allowed_pairs(num_keys: int, data: st.DataObject) -> None:
+def test_gathered_blocks_hold_exactly_the_allowed_pairs(num_keys: int, data: st.DataObject) -> None:
     pattern = data.draw(leaves(num_keys).filter(is_gathered))
     positions = data.draw(query_positions(num_keys, anywhere=True))
-    lattices = pattern.lattices(positions, num_keys)
-    assert lattices is not None
-    for lattice in lattices:
-        assert_well_formed(lattice)
+    gathered_blocks = pattern.gathered_blocks(positions, num_keys)
+    assert gathered_blocks is not None
+    for blocks in gathered_blocks:
+        assert_well_formed(blocks)
     expected = pattern.allows(positions, range(num_keys)).long()
-    assert torch.equal(pairs_in(lattices, len(positions), num_keys), expected)
+    assert torch.equal(pairs_in(gathered_blocks, len(positions), num_keys), expected)
 
 
 @pytest.mark.parametrize("stride", [1, 2, 5, 13, 17])
 @pytest.mark.parametrize(("first_query", "num_queries"), [(0, 13), (12, 1), (4, 9), (7, 3)])
 def test_strided_at_an_offset(stride: int, first_query: int, num_queries: int) -> None:
     positions = torch.arange(first_query, first_query + num_queries)
-    lattices = strided(stride).lattices(positions, 13)
-    assert lattices is not None
-    for lattice in lattices:
-        assert_well_formed(lattice)
-        assert (lattice.query_step, lattice.key_step) == (stride, stride)
+    gathered_blocks = strided(stride).gathered_blocks(positions, 13)
+    assert gathered_blocks is not None
+    for blocks in gathered_blocks:
+        assert_well_formed(blocks)
+        assert (blocks.query_step, blocks.key_step) == (stride, stride)
     expected = strided(stride).allows(positions, range(13)).long()
-    assert torch.equal(pairs_in(lattices, num_queries, 13), expected)
+    assert torch.equal(pairs_in(gathered_blocks, num_queries, 13), expected)
 
 
 def test_classes_of_equal_size_are_stacked() -> None:
     # 23 = 4 · 5 + 3: three remainders have five members, two have four.
-    lattices = strided(5).lattices(torch.arange(23), 23)
-    assert lattices is not None
-    assert sorted(tuple(one.queries.shape) for one in lattices) == [(2, 4), (3, 5)]
+    gathered_blocks = strided(5).gathered_blocks(torch.arange(23), 23)
+    assert gathered_blocks is not None
+    assert sorted(tuple(one.queries.shape) for one in gathered_blocks) == [(2, 4), (3, 5)]
 
 
 def test_rows_of_scattered_queries_must_be_gathered() -> None:
-    lattices = strided(3).lattices(torch.tensor([8, 1, 2, 5]), 9)
-    assert lattices is not None
-    assert all(lattice.query_step is None for lattice in lattices)
+    gathered_blocks = strided(3).gathered_blocks(torch.tensor([8, 1, 2, 5]), 9)
+    assert gathered_blocks is not None
+    assert all(blocks.query_step is None for blocks in gathered_blocks)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_rows_of_scattered_queries_must_be_gathered() -> None:
     ids=repr,
 )
 def test_other_patterns_offer_none(pattern: Pattern) -> None:
-    assert pattern.lattices(torch.arange(3), 3) is None
+    assert pattern.gathered_blocks(torch.arange(3), 3) is None
 
 
 @given(st.integers(1, 60), BATCHES, st.data())
@@ -110,12 +112,12 @@ def test_parts_are_disjoint_and_make_up_the_pattern(
     shape = (batch or 1, len(positions), num_keys)
     count = torch.zeros(shape, dtype=torch.long)
     for part in parts(pattern):
-        lattices = part.lattices(positions, num_keys)
-        for lattice in lattices:
-            assert lattice.queries.numel()
-            assert lattice.keys.numel()
-            assert_well_formed(lattice)
-        held = pairs_in(lattices, len(positions), num_keys)
+        gathered_blocks = part.gathered_blocks(positions, num_keys)
+        for blocks in gathered_blocks:
+            assert blocks.queries.numel()
+            assert blocks.keys.numel()
+            assert_well_formed(blocks)
+        held = pairs_in(gathered_blocks, len(positions), num_keys)
         count += held * part.pattern.allows(positions, range(num_keys)).expand(shape)
     assert torch.equal(count, pattern.allows(positions, range(num_keys)).expand(shape).long())
 
@@ -126,15 +128,15 @@ def test_at_most_the_first_part_is_block_shaped(
 ) -> None:
     found = parts(data.draw(patterns(num_keys, batch)))
     assert found
-    assert all(part.source is not None for part in found[1:])
+    assert all(part.gathered_by is not None for part in found[1:])
 
 
 def test_a_union_of_gathered_patterns_has_no_block_shaped_part() -> None:
     found = parts(causal() & (columns(every=4) | strided(3) | global_at([0])))
-    assert [part.source for part in found] == [columns(every=4), strided(3), global_at([0])]
+    assert [part.gathered_by for part in found] == [columns(every=4), strided(3), global_at([0])]
 
 
 def test_an_intersection_of_gathered_patterns_is_gathered_once() -> None:
     found = parts(columns(every=4) & strided(3))
-    assert [part.source for part in found] == [columns(every=4)]
+    assert [part.gathered_by for part in found] == [columns(every=4)]
     assert found[0].pattern == strided(3)
