@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, distributed
 from torch.overrides import handle_torch_function, has_torch_function
 
-from regard.attention import step
+from regard.attention.decode import cached_step
 from regard.attention.inputs import autocasts, checked_inputs
 from regard.attention.plan import Plan, planned, run
 from regard.attention.ring.plan import planned as planned_ring
@@ -81,9 +81,9 @@ def attend(
     plain = pattern is None or isinstance(pattern, Everyone | Causal)
     usual = bias is None and not dropout and backend == "auto" and not plain
     if usual and not torch.compiler.is_compiling():
-        prepared = step.known(query, key, value, pattern, scale, positions)
-        if prepared is not None:
-            return prepared(query, key, value)
+        step = cached_step(query, key, value, pattern, scale, positions)
+        if step is not None:
+            return step(query, key, value)
     if not (plain and bias is None and backend in ("auto", "fused")):
         return _attend_uncompiled(arguments, False, backend)[0]
     return _attend(arguments, False, backend)[0]

@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from regard.attention import kernels
+from regard.attention.decode import DecodeStep, decode_step
 from regard.attention.inputs import AttentionInputs
 from regard.attention.joined import Layouts, attend_joined, same_head_size
 from regard.attention.reference import places
-from regard.attention.step import Step, prepared
 from regard.patterns import Layout
 from regard.patterns.layout_cache import cached
 from regard.patterns.strips import WRITTEN_PAIRS, Strip, StripRows
@@ -78,8 +78,8 @@ def density(inputs: AttentionInputs, lse: bool) -> float:
     return 1.0 if step is None else step.num_keys / inputs.num_keys
 
 
-def _step(inputs: AttentionInputs) -> Step | None:
-    return None if inputs.dropout else prepared(inputs)
+def _step(inputs: AttentionInputs) -> DecodeStep | None:
+    return None if inputs.dropout else decode_step(inputs)
 
 
 def _mask(inputs: AttentionInputs) -> Tensor | None:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.attention import blocks, costs, flex, fused, reference, step
+from regard.attention import blocks, costs, flex, fused, reference
+from regard.attention.decode import cache_step
 from regard.attention.inputs import AttentionInputs, autocasts
 from regard.errors import check_choice
 from regard.patterns.causal import Causal
@@ -103,7 +104,7 @@ def run(inputs: AttentionInputs, lse: bool, backend: str) -> tuple[Tensor, Tenso
         # There is nothing to compute.
         name = "reference"
     if backend == "auto" and name == "fused" and not lse and not torch.compiler.is_compiling():
-        step.keep(inputs)
+        cache_step(inputs)
     if autocasts(inputs.query.device):
         # The tensors are cast already; intermediate results must keep their dtype.
         with torch.autocast(inputs.query.device.type, enabled=False):
