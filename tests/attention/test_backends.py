@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import regard
 from regard import causal, columns, documents, padding, window
-from regard.attention import blocks, pieces
+from regard.attention import blocks, kernel_calls
 from regard.patterns import Pattern
 from regard.positions import Bias, alibi
 from tests.attention.backends import BACKENDS, DTYPES, SPARSE, bias_named, check
@@ -64,7 +64,7 @@ def test_blocks_of_any_size(case: Case, forward: int, backward: int, chunked: bo
         patch.setattr(blocks, "FORWARD_BLOCK", forward)
         patch.setattr(blocks, "BACKWARD_BLOCK", backward)
         if chunked:
-            patch.setattr(pieces, "_BYTES_AT_ONCE", {"cpu": 1})
+            patch.setattr(kernel_calls, "_BYTES_AT_ONCE", {"cpu": 1})
         check(case, "blocks")
 
 
@@ -77,7 +77,7 @@ def test_patterns_one_by_one(
 ) -> None:
     monkeypatch.setattr(blocks, "FORWARD_BLOCK", 13)
     monkeypatch.setattr(blocks, "BACKWARD_BLOCK", 17)
-    monkeypatch.setattr(pieces, "_BYTES_AT_ONCE", {"cpu": 20_000})
+    monkeypatch.setattr(kernel_calls, "_BYTES_AT_ONCE", {"cpu": 20_000})
     bias = bias_named(biased, 2 * group)
     case = case_of(heads=2, group=group, queries=67, pattern=SPARSE[name], bias=bias)
     check(case, "blocks")

@@ -6,7 +6,7 @@ from torch import Tensor
 from regard.attention import kernels
 from regard.attention.inputs import AttentionInputs
 from regard.attention.joined import Layouts, attend_joined
-from regard.attention.pieces import writes_scores
+from regard.attention.kernel_calls import writes_scores
 from regard.patterns import Layout, layout
 from regard.patterns.layout import consecutive_layout
 

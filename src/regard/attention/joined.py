@@ -14,9 +14,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.attention.inputs import AttentionInputs
+from regard.attention.kernel_calls import add_to_rows, kernel_calls, put_rows, take_rows
 from regard.attention.mkl_warmup import warm_up_mkl
-from regard.attention.pieces import tasks
-from regard.attention.rows import add, put, take
 from regard.patterns import Layout
 
 
@@ -75,16 +74,16 @@ def join(
         lse: its log-sum-exp.
         causal: whether to use the kernel's causal mask.
     """
-    for task in tasks(inputs, layout, *tensors, causal=causal, backward=False):
-        part, part_lse = task.forward()
-        rows, outputs, sums = task.strip.queries, output[task.batch], lse[task.batch]
-        if not task.strip.fresh:
-            before, before_lse = take(outputs, rows), take(sums, rows)
+    for call in kernel_calls(inputs, layout, *tensors, causal=causal, backward=False):
+        part, part_lse = call.forward()
+        rows, outputs, sums = call.strip.queries, output[call.batch], lse[call.batch]
+        if not call.strip.fresh:
+            before, before_lse = take_rows(outputs, rows), take_rows(sums, rows)
             both = torch.logaddexp(before_lse, part_lse)
             part = before * _share(before_lse, both) + part * _share(part_lse, both)
             part_lse = both
-        put(outputs, rows, part)
-        put(sums, rows, part_lse)
+        put_rows(outputs, rows, part)
+        put_rows(sums, rows, part_lse)
 
 
 class WholeRows(NamedTuple):
@@ -138,13 +137,13 @@ def add_gradients(
         causal: whether to use the kernel's causal mask.
     """
     learned, learned_sums = biases
-    for task in tasks(inputs, layout, *tensors, causal=causal, backward=True):
-        rows, batch = task.strip.queries, task.batch
-        grad, output, lse = (take(x[batch], rows) for x in whole)
-        grad_query, grad_key, grad_value, *others = task.backward(grad, output, lse, learned)
-        (put if task.strip.fresh else add)(sums[0][batch], rows, grad_query)
-        add(sums[1][batch], task.strip.keys, grad_key)
-        add(sums[2][batch], task.strip.keys, grad_value)
+    for call in kernel_calls(inputs, layout, *tensors, causal=causal, backward=True):
+        rows, batch = call.strip.queries, call.batch
+        grad, output, lse = (take_rows(x[batch], rows) for x in whole)
+        grad_query, grad_key, grad_value, *others = call.backward(grad, output, lse, learned)
+        (put_rows if call.strip.fresh else add_to_rows)(sums[0][batch], rows, grad_query)
+        add_to_rows(sums[1][batch], call.strip.keys, grad_key)
+        add_to_rows(sums[2][batch], call.strip.keys, grad_value)
         for total, part in zip(learned_sums, others, strict=bool(others)):
             total += part
 
