@@ -24,7 +24,7 @@ from torch import Tensor, distributed
 import regard
 from benchmarks._measure import Figure, peak_bytes, run_parts
 from regard.attention import ring
-from regard.attention.blocks import FORWARD_BLOCK
+from regard.attention.block_sparse import FORWARD_BLOCK
 from regard.attention.ring.plan import work
 from regard.attention.ring.route import leg
 from regard.attention.ring.shards import ordered

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import regard
 from regard import causal, columns, documents, padding, window
-from regard.attention import blocks, kernel_calls
+from regard.attention import block_sparse, kernel_calls
 from regard.patterns import Pattern
 from regard.positions import Bias, alibi
 from tests.attention.backends import BACKENDS, DTYPES, SPARSE, bias_named, check
@@ -61,8 +61,8 @@ def test_fused_in_lower_precision(dtype: torch.dtype, data: strategies.DataObjec
 def test_blocks_of_any_size(case: Case, forward: int, backward: int, chunked: bool) -> None:
     """However a sequence is cut, nothing changes beyond rounding."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "FORWARD_BLOCK", forward)
-        patch.setattr(blocks, "BACKWARD_BLOCK", backward)
+        patch.setattr(block_sparse, "FORWARD_BLOCK", forward)
+        patch.setattr(block_sparse, "BACKWARD_BLOCK", backward)
         if chunked:
             patch.setattr(kernel_calls, "_BYTES_AT_ONCE", {"cpu": 1})
         check(case, "blocks")
@@ -75,8 +75,8 @@ def test_blocks_of_any_size(case: Case, forward: int, backward: int, chunked: bo
 def test_patterns_one_by_one(
     name: str, group: int, biased: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "FORWARD_BLOCK", 13)
-    monkeypatch.setattr(blocks, "BACKWARD_BLOCK", 17)
+    monkeypatch.setattr(block_sparse, "FORWARD_BLOCK", 13)
+    monkeypatch.setattr(block_sparse, "BACKWARD_BLOCK", 17)
     monkeypatch.setattr(kernel_calls, "_BYTES_AT_ONCE", {"cpu": 20_000})
     bias = bias_named(biased, 2 * group)
     case = case_of(heads=2, group=group, queries=67, pattern=SPARSE[name], bias=bias)

@@ -16,6 +16,12 @@ from regard.patterns.whole import is_whole
 from regard.positions import Bias, from_tensor
 from regard.positions.from_tensor import FromTensor
 
+Output = Float[Tensor, "batch heads queries value_dim"]
+"""The output of attention."""
+
+Lse = Float[Tensor, "batch heads queries"]
+"""The log-sum-exp of each row of scores."""
+
 
 @dataclass(frozen=True, eq=False)
 class AttentionInputs:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.attention import blocks, costs, flex, fused, reference
+from regard.attention import block_sparse, costs, flex, fused, reference
 from regard.attention.decode import cache_step
 from regard.attention.inputs import AttentionInputs, autocasts
 from regard.errors import check_choice
@@ -32,7 +32,7 @@ class Backend(NamedTuple):
 BACKENDS = {
     "reference": Backend(reference.obstacle, reference.run),
     "fused": Backend(fused.obstacle, fused.run),
-    "blocks": Backend(blocks.obstacle, blocks.run),
+    "blocks": Backend(block_sparse.obstacle, block_sparse.run),
     "flex": Backend(flex.obstacle, flex.run),
 }
 
@@ -188,7 +188,7 @@ def _costs_less(inputs: AttentionInputs) -> bool:
     every = costs.of_all_pairs(inputs)
     if costs.of_blocks_at_least(inputs) > every:
         return False
-    return costs.of_blocks(inputs, blocks.forward_layout(inputs)) < every
+    return costs.of_blocks(inputs, block_sparse.forward_layout(inputs)) < every
 
 
 def _mask_size(inputs: AttentionInputs) -> int:
@@ -204,7 +204,7 @@ def _serves_on_gpu(inputs: AttentionInputs, lse: bool) -> bool:
 
 def _density(inputs: AttentionInputs) -> float:
     pairs = inputs.num_queries * inputs.num_keys * (inputs.simple_pattern.batch_size or 1)
-    return blocks.forward_layout(inputs).num_pairs / max(pairs, 1)
+    return block_sparse.forward_layout(inputs).num_pairs / max(pairs, 1)
 
 
 def _percent(share: float) -> str:

@@ -8,14 +8,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, distributed
 from torch.nn.functional import pad
 
-from regard.attention import blocks
+from regard.attention import block_sparse
+from regard.attention.block_sparse import add_gradients, empty, join, readable, whole_rows
 from regard.attention.inputs import (
     AttentionInputs,
     checked_bias,
     checked_inputs,
     checked_pattern,
 )
-from regard.attention.joined import add_gradients, empty, join, readable, whole_rows
 from regard.attention.mkl_warmup import warm_up_mkl
 from regard.attention.ring.content import described
 from regard.attention.ring.listed_keys import BiasOfListed
@@ -53,8 +53,8 @@ class RingInputs:
     def block(self, backward: bool) -> int:
         """Return the number of queries per block."""
         if self.inputs.query.device.type != "cpu":
-            return blocks.GPU_BLOCK
-        return blocks.BACKWARD_BLOCK if backward else blocks.FORWARD_BLOCK
+            return block_sparse.GPU_BLOCK
+        return block_sparse.BACKWARD_BLOCK if backward else block_sparse.FORWARD_BLOCK
 
 
 def ring_inputs(
@@ -110,7 +110,7 @@ def ring_inputs(
         first_position=None,
         listed_positions=listed,
     )
-    problem = blocks.obstacle(inputs, lse=True)
+    problem = block_sparse.obstacle(inputs, lse=True)
     if problem:
         raise ValueError(f"attend with group= can't serve this call: {problem}")
     return RingInputs(inputs, shards, ring)
