@@ -1,6 +1,6 @@
 """What each rank computes and sends."""
 
-from regard.attention.plan import Plan, RankWork
+from regard.attention.choose import Plan, RankWork
 from regard.attention.ring.route import leg
 from regard.attention.ring.run import RingInputs
 from regard.attention.ring.shards import Shards
