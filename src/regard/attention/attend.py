@@ -15,7 +15,7 @@ from regard.attention.inputs import autocasts, checked_inputs
 from regard.attention.ring.plan import planned as planned_ring
 from regard.attention.ring.run import ring_inputs
 from regard.attention.ring.run import run as run_ring
-from regard.attention.uncompiled import uncompiled
+from regard.internals import uncompiled
 from regard.patterns import Pattern
 from regard.patterns.causal import Causal
 from regard.patterns.pattern import Everyone
@@ -180,7 +180,7 @@ def _attend(arguments: Any, lse: bool, backend: str) -> tuple[Tensor, Tensor | N
 _attend_uncompiled = uncompiled(_attend)
 
 
-def _shared(*arguments: Any) -> tuple[Tensor, Tensor]:
+def _attend_on_ranks(*arguments: Any) -> tuple[Tensor, Tensor]:
     call = ring_inputs(*arguments)
     device = call.inputs.query.device.type
     casts = autocasts(call.inputs.query.device)
@@ -188,4 +188,4 @@ def _shared(*arguments: Any) -> tuple[Tensor, Tensor]:
         return run_ring(call)
 
 
-_attend_sharded = uncompiled(_shared)
+_attend_sharded = uncompiled(_attend_on_ranks)

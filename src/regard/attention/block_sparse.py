@@ -50,7 +50,7 @@ from regard.attention.kernel_calls import (
     take_rows,
     writes_scores,
 )
-from regard.attention.mkl_warmup import warm_up_mkl
+from regard.internals import warm_up_mkl
 from regard.patterns import Layout
 from regard.patterns import layout as layout_of
 from regard.patterns.layout import consecutive_layout

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.inputs import AttentionInputs, Lse, Output
-from regard.attention.mkl_warmup import warm_up_mkl
+from regard.internals import warm_up_mkl
 
 
 def run(inputs: AttentionInputs, lse: bool = True) -> tuple[Output, Lse]:

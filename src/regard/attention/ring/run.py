@@ -16,7 +16,6 @@ from regard.attention.inputs import (
     checked_inputs,
     checked_pattern,
 )
-from regard.attention.mkl_warmup import warm_up_mkl
 from regard.attention.ring.content import described
 from regard.attention.ring.listed_keys import BiasOfListed
 from regard.attention.ring.route import Leg, Route, route
@@ -28,6 +27,7 @@ from regard.attention.ring.transfers import (
     around,
     from_all_ranks,
 )
+from regard.internals import warm_up_mkl
 from regard.patterns import Pattern
 from regard.positions import Bias
 
