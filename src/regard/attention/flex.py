@@ -23,6 +23,7 @@ def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
     tensors = (inputs.query, inputs.key, inputs.value)
     trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     on_cpu = inputs.query.device.type == "cpu"
+
     if inputs.dropout:
         return "FlexAttention has no dropout"
     if on_cpu and (trains or inputs.trains_bias):
