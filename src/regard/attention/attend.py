@@ -12,7 +12,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from regard.attention.choose import Plan, planned, run
 from regard.attention.decode import cached_step
 from regard.attention.inputs import autocasts, checked_inputs
-from regard.attention.ring.plan import planned as planned_ring
+from regard.attention.ring.run import planned as planned_ring
 from regard.attention.ring.run import ring_inputs
 from regard.attention.ring.run import run as run_ring
 from regard.internals import uncompiled
