@@ -89,21 +89,20 @@ def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
 
 def run(inputs: AttentionInputs, lse: bool) -> tuple[Output, Lse]:
     """Return the output of attention and the log-sum-exp of each row."""
-    return attend_joined(inputs, Layouts(forward_layout(inputs), lambda: backward_layout(inputs)))
+    forward = layout_for(inputs, backward=False)
+    return attend_joined(inputs, Layouts(forward, lambda: layout_for(inputs, backward=True)))
 
 
-def forward_layout(inputs: AttentionInputs) -> Layout:
-    """Return the strips of the forward pass."""
-    return _layout(inputs, FORWARD_BLOCK)
+def block_size(device: torch.device, *, backward: bool) -> int:
+    """Return the number of queries per block."""
+    if device.type != "cpu":
+        return GPU_BLOCK
+    return BACKWARD_BLOCK if backward else FORWARD_BLOCK
 
 
-def backward_layout(inputs: AttentionInputs) -> Layout:
-    """Return the strips of the backward pass."""
-    return _layout(inputs, BACKWARD_BLOCK)
-
-
-def _layout(inputs: AttentionInputs, cpu_block: int) -> Layout:
-    block = cpu_block if inputs.query.device.type == "cpu" else GPU_BLOCK
+def layout_for(inputs: AttentionInputs, *, backward: bool) -> Layout:
+    """Return the strips of one of the passes."""
+    block = block_size(inputs.query.device, backward=backward)
     pattern, first = inputs.pattern, inputs.first_position
     if first is None:
         if block not in inputs.layouts:
@@ -277,18 +276,10 @@ class _Gradient(torch.autograd.Function):
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        inputs: AttentionInputs,
-        layouts: Layouts,
-        needed: tuple[bool, ...],
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        output: Tensor,
-        lse: Tensor,
-        grad: Tensor | None,
-        grad_lse: Tensor | None,
-        *bias: Tensor,
+        inputs: AttentionInputs, layouts: Layouts, needed: tuple[bool, ...], *tensors: Any
     ) -> tuple[Tensor | None, ...]:
+        query, key, value, output, lse, grad, grad_lse, *bias = tensors
+
         # 1. Whole rows, all tensors with the column of the lse if it has a gradient.
         dim = query.shape[-1]
         whole = whole_rows(output, lse, grad, grad_lse)
@@ -304,8 +295,10 @@ class _Gradient(torch.autograd.Function):
         learned_sums = [torch.zeros_like(tensor, dtype=inputs.lse_dtype) for tensor in learned]
 
         # 3. The gradients of all parts.
-        tensors, biases = (query, key, value), (learned, learned_sums)
-        add_gradients(inputs, layout, tensors, whole, sums, biases, causal=layouts.causal)
+        biases = (learned, learned_sums)
+        add_gradients(
+            inputs, layout, (query, key, value), whole, sums, biases, causal=layouts.causal
+        )
         grads = [total[..., :dim].to(query.dtype) for total in sums]
         of_bias = iter(total.to(t.dtype) for total, t in zip(learned_sums, learned, strict=True))
         return *grads, *(next(of_bias) if learns else None for learns in needed[3:])

@@ -182,7 +182,9 @@ def _choose(inputs: AttentionInputs, lse: bool) -> tuple[str, str]:
 
     # 2. Calls of which the fused kernel computes all pairs, with a mask if need be.
     takes_mask = not fused.obstacle(inputs, lse) and not inputs.trains_bias
-    if takes_mask and not _is_plain(inputs) and _cost_of_all_pairs(inputs) <= STRIP_COST:
+    # Without a mask tensor, torch.compile can trace the call, and there is nothing to estimate.
+    needs_mask = inputs.bias is not None or not isinstance(inputs.pattern, Everyone | Causal)
+    if takes_mask and needs_mask and _cost_of_all_pairs(inputs) <= STRIP_COST:
         return "fused", "there are few pairs, and computing all of them is fastest"
     if fused.kernel_masks(inputs):
         return "fused", "the kernel has a causal mask"
@@ -199,11 +201,6 @@ def _choose(inputs: AttentionInputs, lse: bool) -> tuple[str, str]:
     return name, "it needs no mask as large as the matrix"
 
 
-def _is_plain(inputs: AttentionInputs) -> bool:
-    """Return whether the fused kernel needs no mask tensor, so that torch.compile can trace it."""
-    return inputs.bias is None and isinstance(inputs.pattern, Everyone | Causal)
-
-
 def _serves_on_gpu(inputs: AttentionInputs, lse: bool) -> bool:
     return inputs.query.device.type == "cuda" and flex.obstacle(inputs, lse) is None
 
@@ -217,7 +214,7 @@ def _mask_size(inputs: AttentionInputs) -> int:
 
 def _density(inputs: AttentionInputs) -> float:
     pairs = inputs.num_queries * inputs.num_keys * (inputs.simple_pattern.batch_size or 1)
-    return block_sparse.forward_layout(inputs).num_pairs / max(pairs, 1)
+    return block_sparse.layout_for(inputs, backward=False).num_pairs / max(pairs, 1)
 
 
 def _blocks_pay(inputs: AttentionInputs) -> bool:
@@ -235,7 +232,7 @@ def _blocks_cost_less(inputs: AttentionInputs) -> bool:
     all_pairs = _cost_of_all_pairs(inputs)
     if _least_cost_of_blocks(inputs) > all_pairs:
         return False
-    return _cost_of_blocks(inputs, block_sparse.forward_layout(inputs)) < all_pairs
+    return _cost_of_blocks(inputs, block_sparse.layout_for(inputs, backward=False)) < all_pairs
 
 
 def _cost_of_all_pairs(inputs: AttentionInputs) -> float:

@@ -137,9 +137,9 @@ def _eager_forward(call: KernelCall, adjust: AdjustScores) -> tuple[Tensor, Tens
 def _eager_backward(
     call: KernelCall,
     adjust: AdjustScores,
-    grad: Float[Tensor, "rectangles heads queries dim"],
-    output: Float[Tensor, "rectangles heads queries dim"],
-    lse: Float[Tensor, "rectangles heads queries 1"],
+    grad: Tensor,
+    output: Tensor,
+    lse: Tensor,
     learned: Sequence[Tensor],
 ) -> tuple[Tensor, ...]:
     """Return the gradients of query, key and value, and of the `learned` tensors of `adjust`.

@@ -56,13 +56,8 @@ class RingInputs:
 
     def schedule(self, *, backward: bool) -> RingSchedule:
         """Return the steps of this rank."""
-        return ring_schedule(self.inputs.pattern, self.shards, self.ring.rank, self.block(backward))
-
-    def block(self, backward: bool) -> int:
-        """Return the number of queries per block."""
-        if self.inputs.query.device.type != "cpu":
-            return block_sparse.GPU_BLOCK
-        return block_sparse.BACKWARD_BLOCK if backward else block_sparse.FORWARD_BLOCK
+        block = block_sparse.block_size(self.inputs.query.device, backward=backward)
+        return ring_schedule(self.inputs.pattern, self.shards, self.ring.rank, block)
 
 
 def ring_inputs(
@@ -91,7 +86,8 @@ def ring_inputs(
     message: Any
     local, failure = None, None
     try:
-        local = _local_inputs(query, key, value, bias, scale, dropout, positions, backend)
+        local = checked_inputs(query, key, value, None, None, scale, dropout, positions)
+        _check_options(local, bias, backend)
         assert not isinstance(bias, Tensor)
         # By default, the positions follow those of the rank before.
         runs = None if positions is None else runs_of(local.query_positions)
@@ -132,18 +128,8 @@ def ring_inputs(
     return RingInputs(inputs, shards, ring)
 
 
-def _local_inputs(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Bias | Tensor | None,
-    scale: float | None,
-    dropout: float,
-    positions: int | Tensor | None,
-    backend: str,
-) -> AttentionInputs:
-    """Check what concerns one rank only."""
-    inputs = checked_inputs(query, key, value, None, None, scale, dropout, positions)
+def _check_options(inputs: AttentionInputs, bias: Bias | Tensor | None, backend: str) -> None:
+    """Check what a call of several ranks does not support."""
     if inputs.num_queries != inputs.num_keys:
         raise ValueError(
             "with group=, a rank must have the queries and keys of the same positions, "
@@ -156,7 +142,6 @@ def _local_inputs(
             "with group=, bias must be a Bias: pass regard.positions.from_tensor(values), which is "
             "indexed by position"
         )
-    return inputs
 
 
 def _common_arguments(
@@ -198,7 +183,8 @@ def _shard_positions(all_runs: tuple[Any, ...], lengths: tuple[int, ...]) -> Sha
 def planned(call: RingInputs) -> Plan:
     """Return the cost of a call on all ranks; `flops` are those of this one."""
     inputs, length = call.inputs, call.shards.length
-    ranks = rank_work(inputs.pattern, call.shards, call.block(backward=False))
+    block = block_sparse.block_size(inputs.query.device, backward=False)
+    ranks = rank_work(inputs.pattern, call.shards, block)
     num_features = inputs.key.shape[-1] + inputs.value.shape[-1]
     sequences = inputs.pattern.batch_size or 1
     num_pairs = sum(rank.num_pairs for rank in ranks)
