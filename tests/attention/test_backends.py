@@ -322,7 +322,7 @@ def test_dropout_drops_a_share_of_the_weights_and_keeps_the_mean(
 
 @pytest.mark.parametrize("group", [1, 3])
 def test_masks_that_are_not_written_down(monkeypatch: pytest.MonkeyPatch, group: int) -> None:
-    """Where masks would take up much memory, the pattern is asked for each piece anew."""
+    """Where masks would take up much memory, the pattern is asked in each kernel call anew."""
     monkeypatch.setattr("regard.patterns.strips.WRITTEN_PAIRS", 0)
     pattern = causal() & documents([[0] * 31 + [1] * 40, [0] * 60 + [1] * 11]) | columns(every=7)
     query = torch.randn(2, 2 * group, 71, 5, dtype=torch.float64)

@@ -191,7 +191,7 @@ def test_plan_says_what_is_sent(ring: Ranks) -> None:
 def test_steps_have_each_pair_once(
     pattern: Pattern, order: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedule, "_PIECE", 8)
+    monkeypatch.setattr(schedule, "_RUN_LENGTH", 8)
     shards = shard_positions(96, 2, order)
     for rank, source in product(range(2), repeat=2):
         step = schedule.ring_step(pattern, shards, rank, source, 16)

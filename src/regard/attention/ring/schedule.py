@@ -9,28 +9,28 @@ read from the same one. It has them when the step begins, and those of step t + 
     rank 2     2    1    0    3
     rank 3     3    2    1    0
 
-The steps of a row are joined by their log-sum-exp (`block_sparse`). That is Ring Attention (Liu et
-al., "Ring Attention with Blockwise Transformers for Near-Infinite Context", 2023). But there whole
-shards pass from neighbour to neighbour, while here each rank sends to each other rank the rows that
-this needs, and nothing if the pattern needs none.
+Partial results of a row are joined by their log-sum-exp (`block_sparse`). That is Ring Attention
+(Liu et al., "Ring Attention with Blockwise Transformers for Near-Infinite Context", 2023). There,
+whole shards pass from neighbour to neighbour; here, a rank sends to another the rows that this one
+needs, and no message if it needs none.
 
-Which rows those are, both compute: the pattern and all positions are the same on all ranks. The
-layout of a rank's queries on the keys of another has blocks of keys at multiples of the block size.
-So a block may stick out of the keys of that rank. Here these are 3 to 8, in blocks of 4:
+Both compute which rows these are, since the pattern and all positions are known on all ranks: those
+in the blocks of the layout of the queries. Blocks of keys begin at multiples of their size, so they
+may stick out of the keys of the sender. Here it has the keys 3 to 8, in blocks of 4:
 
-    key position     0  1  2  3 | 4  5  6  7 | 8  9 10 11
-    key of the rank           ■   ■  ■  ■  ■   ■
-    query 9          ·  ·  ·  ·   ·  ·  ■  ■   ■  ·  ·  ·      window(before=3)
-    in the list                   0  1  2  3   4  5  6  7      the keys of two blocks
-    sent                          ■  ■  ■  ■   ■
+    position            0  1  2  3 | 4  5  6  7 | 8  9 10 11
+    keys of the sender  ·  ·  ·  ■ | ■  ■  ■  ■ | ■  ·  ·  ·
+    pairs of query 9    ·  ·  ·  · | ·  ·  ■  ■ | ■  ·  ·  ·    window(before=3), its own key aside
+    list of keys                   | 0  1  2  3 | 4  5  6  7    those of the two blocks
+    rows sent                      | ■  ■  ■  ■ | ■
 
-The keys of the blocks are counted in a list, which is as long as the memory for them. Its rows that
-are no keys of the rank stay 0 and are masked. Where positions are neighbours in the list as they
-were before, a strip reads them in place.
+The layout counts keys in this list, and memory is allocated for it only. Rows of the list that the
+sender does not have are 0, and masked. Rows at a constant distance mostly keep one in the list, and
+are then still read in place.
 
-Cost: a step takes the time of its pairs, or that of the next message if this is longer. Two remote
-shards are in memory at most. A schedule is 2 R layouts of the queries of a rank; it is cached with
-the pattern.
+Cost: a step takes the time of its pairs, or of the next message if that is longer. At most two
+remote shards are in memory. A schedule takes up to 2 R layouts of the queries of a rank, and is
+cached with the pattern.
 """
 
 from collections.abc import Sequence
@@ -54,8 +54,9 @@ from regard.positions import Bias
 _MOST_RUNS = 64
 """Of more runs of queries, blocks may have several."""
 
-_PIECE = 1024
-"""Number of neighbours that are classified together, to find rectangles without a mask."""
+_RUN_LENGTH = 1024
+"""Longer runs are cut before their cover is asked, to find rectangles without a mask. The longest
+are cut into `_MOST_RUNS`."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def _split_by_cover(
     pattern: Pattern, queries: PositionRuns, keys: PositionSet
 ) -> list[tuple[tuple[int, int], PositionSet, PositionSet]]:
     """Return runs of queries, the keys that all queries of a run may attend to, and the others."""
-    longest = max(_PIECE, *(-(-(stop - start) // _MOST_RUNS) for start, stop in queries))
+    longest = max(_RUN_LENGTH, *(-(-(stop - start) // _MOST_RUNS) for start, stop in queries))
     query_runs, key_runs = _cut(queries, longest), _cut(keys.spans, longest)
     is_full = (_covers(pattern, query_runs, key_runs) == Cover.ALL).all(dim=0)
 
@@ -207,7 +208,7 @@ def _split_by_cover(
 
 
 def _cut(runs: PositionRuns, longest: int) -> PositionRuns:
-    """Cut runs into pieces."""
+    """Cut runs so that none is longer than `longest`."""
     return tuple(
         (first, min(first + longest, stop))
         for start, stop in runs
@@ -287,8 +288,7 @@ def _renumbered_rows(rows: StripRows, index: Int[Tensor, "all_keys"]) -> StripRo
     """Return the indices of rows; regular if they still are, so that they are read in place."""
     if rows.table is None:
         first, last = index[rows.start], index[rows.start + rows.step * (rows.count - 1)]
-        # Indices ascend with rows, so that two ends as far apart as before have no gap between
-        # them.
+        # Indices ascend with rows, so ends that are as far apart as before have no gap between.
         for step in (rows.step, 1):
             if bool((last - first == step * (rows.count - 1)).all()):
                 return StripRows.stepped(first, step, rows.count)
