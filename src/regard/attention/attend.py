@@ -78,12 +78,16 @@ def attend(
         return _overridden(attend, arguments, backend, group)
     if group is not None:
         return _attend_sharded(*arguments, backend, group)[0]
+
+    # A step of generation that an earlier layer has prepared needs no further checks.
     plain = pattern is None or isinstance(pattern, Everyone | Causal)
     usual = bias is None and not dropout and backend == "auto" and not plain
     if usual and not torch.compiler.is_compiling():
         step = cached_step(query, key, value, pattern, scale, positions)
         if step is not None:
             return step(query, key, value)
+
+    # torch.compile traces dense and causal attention only.
     if not (plain and bias is None and backend in ("auto", "fused")):
         return _attend_uncompiled(arguments, False, backend)[0]
     return _attend(arguments, False, backend)[0]
