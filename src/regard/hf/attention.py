@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import attend, attend_with_lse
-from regard.attention.uncompiled import uncompiled
 from regard.hf.boolean_mask import BooleanMask, PatternMask
+from regard.internals import uncompiled
 from regard.patterns import Pattern, causal, from_mask
 from regard.patterns.pattern import intersect
 from regard.positions import Bias, from_tensor

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention.uncompiled import uncompiled
 from regard.hf.boolean_mask import BooleanMask, PatternMask
+from regard.internals import uncompiled
 from regard.patterns import Pattern, causal, documents, everyone, padding, window
 
 MaskFunction = Callable[[Any, Any, Any, Any], Any]

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.attention.inputs import simplified
-from regard.attention.mkl_warmup import warm_up_mkl
+from regard.internals import warm_up_mkl
 from regard.matrix.exponential import exponential_, lowest_exponent
 from regard.matrix.groups import ROW_GROUP, grouped
 from regard.matrix.heads import as_rows_of_key_heads, head_runs, key_heads_of, write_products

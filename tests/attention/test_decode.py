@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 import regard
-from regard.attention import step
+from regard.attention.decode import DecodeStep, cached_step
 from regard.patterns import Pattern, causal, columns, window
 from tests.strategies import SEEDS, patterns
 
@@ -51,9 +51,9 @@ def test_steps_on_one_pattern_are_those_of_the_reference(
             torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
-def prepared(pattern: Pattern, inputs: list[torch.Tensor]) -> step.Step | None:
+def prepared(pattern: Pattern, inputs: list[torch.Tensor]) -> DecodeStep | None:
     query, key, value = inputs
-    return step.known(query, key, value, pattern, None, None)
+    return cached_step(query, key, value, pattern, None, None)
 
 
 def test_a_step_is_prepared_by_the_first_layer() -> None:
@@ -73,9 +73,9 @@ def test_a_step_is_known_by_where_it_stands() -> None:
     pattern = causal() & window(before=9)
     query, key, value = inputs = layer(1, 1, 50, 1, HEADS)
     regard.attend(*inputs, pattern=pattern, positions=49)
-    assert step.known(query, key, value, pattern, None, 49) is not None
+    assert cached_step(query, key, value, pattern, None, 49) is not None
     for elsewhere in (48, 0, True, torch.tensor([49])):
-        assert step.known(query, key, value, pattern, None, elsewhere) is None
+        assert cached_step(query, key, value, pattern, None, elsewhere) is None
     expected = regard.attend(*inputs, pattern=pattern, positions=20, backend="reference")
     torch.testing.assert_close(regard.attend(*inputs, pattern=pattern, positions=20), expected)
 
