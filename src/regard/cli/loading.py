@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from regard.calls.call import layer_in
-from regard.hf.config import config_of
-from regard.hf.safe_weights import check_safetensors
+from regard.hf.untrusted import check_safetensors, config_of
 
 Kind = Literal["text", "text to text", "image"]
 
