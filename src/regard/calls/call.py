@@ -21,7 +21,7 @@ from regard.patterns import Pattern
 from regard.versions import Overwritten
 
 Kind = Literal["self", "cross"]
-Stack = Literal["encoder", "decoder", "cross"]
+StackName = Literal["encoder", "decoder", "cross"]
 
 _NUMBER = re.compile(r"(?:^|\.)(\d+)(?:\.|$)")
 
@@ -324,7 +324,7 @@ def layer_names(modules: Iterable[str]) -> dict[str, int] | dict[str, str]:
     return {module: int(layer) for module, layer in layers.items()}
 
 
-def stack_of(module: str, kind: str) -> Stack:
+def stack_of(module: str, kind: str) -> StackName:
     """Return the stack of a call in an encoder–decoder.
 
     >>> stack_of("model.encoder.layers.0.self_attn", "self")

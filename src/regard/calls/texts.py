@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from regard.calls.call import AttentionCall, Stack, stack_of
+from regard.calls.call import AttentionCall, StackName, stack_of
 from regard.calls.choose import one_sequence
 from regard.calls.tokens import readable
 from regard.matrix import AttentionMatrix
 from regard.matrix.index import as_tensor
 
-_SIDES: dict[Stack, tuple[int, int]] = {"encoder": (0, 0), "decoder": (1, 1), "cross": (1, 0)}
+_SIDES: dict[StackName, tuple[int, int]] = {"encoder": (0, 0), "decoder": (1, 1), "cross": (1, 0)}
 """The texts of queries and keys of each stack of an encoder–decoder."""
 
 

@@ -13,14 +13,14 @@ _NUM_TOKENS = 11
 _STRIDE = 7919
 """A prime number, so that tokens differ unless the vocabulary is tiny."""
 
-_HALF = 4.0
+_MAX_ROUNDINGS_HALF = 4.0
 """How many times the rounding of its numbers a vector may be off, on average over the tokens.
 
 SmolLM2, MiniLM and small models with large weights are off by up to 1, on a CPU. In half precision,
 SiLU for GELU is 5.
 """
 
-_SINGLE = 32.0
+_MAX_ROUNDINGS_SINGLE = 32.0
 """The same in float32, where sums have more terms and fewer roundings; there is room for more."""
 
 
@@ -101,7 +101,7 @@ def _compare(place: str, actual: Tensor, expected: Tensor, before: Tensor) -> No
         before: the input, to which the part has added.
     """
     is_half = expected.element_size() == 2
-    allowed = (_HALF if is_half else _SINGLE) * _rounding(expected)
+    allowed = (_MAX_ROUNDINGS_HALF if is_half else _MAX_ROUNDINGS_SINGLE) * _rounding(expected)
 
     actual, expected, before = actual.double(), expected.double(), before.double()
     size = (expected - before).norm(dim=-1) + expected.norm(dim=-1)
