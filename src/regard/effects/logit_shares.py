@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.calls.call import AttentionCall
-from regard.calls.head_effects import layer_names
+from regard.calls.call import AttentionCall, layer_names
 from regard.internals import without_torch_function
 from regard.matrix.result import Result
 from regard.watch.module_stack import named_modules

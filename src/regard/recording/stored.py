@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int8
 from torch import Tensor
 
-from regard.calls.call import AttentionCall, layer_in
+from regard.calls.call import AttentionCall, layer_index
 from regard.matrix.effects import Effects
 from regard.matrix.index import Index, as_tensor
 from regard.matrix.scores import Scores
@@ -118,7 +118,7 @@ class CallArrays:
             index=facts.index,
             module=facts.module,
             kind=facts.looks,
-            layer=layer_in(facts.module),
+            layer=layer_index(facts.module),
             group=facts.group,
             batch=1,
             heads=facts.heads,

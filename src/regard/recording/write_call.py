@@ -13,9 +13,8 @@ import zarr
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.calls.call import AttentionCall
+from regard.calls.call import AttentionCall, head_order
 from regard.calls.choose import one_sequence, sequence_of
-from regard.calls.head_order import head_order
 from regard.calls.measures import measure_and
 from regard.matrix import AttentionMatrix, EffectMatrix, Entropy, Pool, Received
 from regard.matrix.effects import Effects

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.hf.attention import LAYER_PATTERN
-from regard.hf.boolean_mask import PatternMask
+from regard.hf.masks import PatternMask
 from regard.hf.use import NAME
 from regard.internals import run_uncompiled, skip_compile
 from regard.patterns import Pattern, causal, window

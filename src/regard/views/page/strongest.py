@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.calls.choose import one_sequence
 from regard.calls.measures import REDUCTIONS, measured
-from regard.calls.texts import Layer
+from regard.calls.texts import TextLayer
 from regard.matrix import Pool, TopKeys
 from regard.matrix.lazy_matrix import LazyMatrix
 from regard.matrix.pool import PoolResult
@@ -65,7 +65,7 @@ class StackContent:
 
 
 def contents_of(
-    layers: Sequence[Layer],
+    layers: Sequence[TextLayer],
     batch: int | None,
     *,
     count: int,

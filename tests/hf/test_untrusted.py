@@ -15,8 +15,7 @@ from transformers import AutoConfig, AutoModel
 
 from regard.atlas.loader import located, pretrained
 from regard.cli.loading import load, load_tokenizer
-from regard.hf.config import config_of
-from regard.hf.safe_weights import check_safetensors
+from regard.hf.untrusted import check_safetensors, config_of
 from tests.atlas.surveying import small_model
 
 pytestmark = pytest.mark.usefixtures("quiet_transformers")

@@ -2,18 +2,20 @@ import re
 
 import pytest
 
-from regard.models.order import Order, order
+from regard.models.stack import AttentionEncoding, attention_encoding
 from regard.positions import Relative, Rotary, alibi, softcap
 from regard.positions.alibi import Alibi
 
 
 @pytest.mark.parametrize("positions", [None, "learned", "sinusoidal"])
 def test_what_embeddings_tell_attention_is_not_told(positions: str | None) -> None:
-    assert order(positions, num_heads=3, key_dim=4, bidirectional=True) == Order(None, None)
+    assert attention_encoding(
+        positions, num_heads=3, key_dim=4, bidirectional=True
+    ) == AttentionEncoding(None, None)
 
 
 def test_rotary_turns_whole_heads() -> None:
-    told = order("rotary", num_heads=3, key_dim=10, bidirectional=True)
+    told = attention_encoding("rotary", num_heads=3, key_dim=10, bidirectional=True)
     assert told.bias is None
     assert isinstance(told.rotary, Rotary)
     assert told.rotary.dim == 10
@@ -22,7 +24,7 @@ def test_rotary_turns_whole_heads() -> None:
 @pytest.mark.parametrize("bidirectional", [True, False])
 def test_biases_have_as_many_heads(bidirectional: bool) -> None:
     for name, kind in (("alibi", Alibi), ("relative", Relative)):
-        told = order(name, num_heads=3, key_dim=4, bidirectional=bidirectional)
+        told = attention_encoding(name, num_heads=3, key_dim=4, bidirectional=bidirectional)
         assert told.rotary is None
         assert isinstance(told.bias, kind)
         assert told.bias.num_heads == 3
@@ -31,9 +33,11 @@ def test_biases_have_as_many_heads(bidirectional: bool) -> None:
 
 def test_objects_are_taken_as_they_are() -> None:
     rotary = Rotary(4)
-    assert order(rotary, num_heads=3, key_dim=4, bidirectional=True) == Order(rotary=rotary)
+    assert attention_encoding(
+        rotary, num_heads=3, key_dim=4, bidirectional=True
+    ) == AttentionEncoding(rotary=rotary)
     for bias in (alibi(3), Relative(3), softcap(5.0)):
-        told = order(bias, num_heads=3, key_dim=4, bidirectional=True)
+        told = attention_encoding(bias, num_heads=3, key_dim=4, bidirectional=True)
         assert told.bias is bias
         assert told.rotary is None
 
@@ -46,4 +50,4 @@ def test_other_names_are_refused(wrong: object) -> None:
         f"a Rotary, a Bias or None, got {wrong!r}"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        order(wrong, num_heads=3, key_dim=4, bidirectional=True)
+        attention_encoding(wrong, num_heads=3, key_dim=4, bidirectional=True)

@@ -1,15 +1,57 @@
-"""Which files transformers reads the weights of a model from."""
+"""Load a config, ignoring its attention kernel, and check which files its weights are in.
+
+Both are for models of the hub, which may come from anyone: neither runs code that comes with the
+model, unless that was allowed.
+"""
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+_MOST_MODULES = {
+    re.compile(r"(.*_)?(layers?|depths?|blocks)"): 2**12,
+    re.compile(r".*experts|num_labels"): 2**17,
+}
+"""Largest numbers of modules. transformers makes all of them before it reads any weights."""
 
 _INDEX = "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
 
 _PLAIN = re.compile(r"[^/\\:]+\.safetensors")
 """A name in the folder of the model."""
+
+
+def config_of(model: str, *, allow_remote_code: bool = False, **options: Any) -> Any:
+    """Load the config of a model, ignoring its attention kernel.
+
+    A config can name a kernel of the Hugging Face hub as its attention, which would be fetched and
+    run. transformers chooses instead, unless the caller does.
+
+    Args:
+        model: a folder, or a name on the hub.
+        allow_remote_code: whether Python files that come with the model may be run. If they may
+            not, a model that needs them is refused, and nobody is asked.
+        options: as for `AutoConfig.from_pretrained`.
+
+    Raises:
+        OSError: there is no config.
+        ValueError: the model needs Python files of its own, or has too many layers.
+    """
+    from transformers import AutoConfig, PretrainedConfig
+
+    # Before its config is made, which may list its layers.
+    data, _ = PretrainedConfig.get_config_dict(model, **options)
+    for name, count in _numbers(data):
+        most = next((most for kind, most in _MOST_MODULES.items() if kind.fullmatch(name)), count)
+        if count > most:
+            raise ValueError(
+                f"{name} in the config of {model} must be at most {most:,}, got {count:,}"
+            )
+    config: Any = AutoConfig.from_pretrained(model, trust_remote_code=allow_remote_code, **options)
+    _forget_attention(config)
+    return config
 
 
 def check_safetensors(model: str, config: Any) -> dict[str, str]:
@@ -44,6 +86,25 @@ def check_safetensors(model: str, config: Any) -> dict[str, str]:
         _check_index(path)
     commit = _commit(config)
     return {} if commit is None else {"revision": commit}
+
+
+def _numbers(data: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield the numbers in a config, and in the configs in it, with their names."""
+    for name, value in data.items():
+        if isinstance(value, dict):
+            yield from _numbers(value)
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int):
+                yield str(name), number
+
+
+def _forget_attention(config: Any) -> None:
+    """Remove the attention kernel from a config, and from those in it."""
+    config._attn_implementation = None
+    for name in getattr(config, "sub_configs", {}):
+        part = getattr(config, name, None)
+        if part is not None:
+            _forget_attention(part)
 
 
 def _check_index(path: Path) -> None:

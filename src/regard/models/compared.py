@@ -13,12 +13,15 @@ _NUM_TOKENS = 11
 _STRIDE = 7919
 """A prime number, so that tokens differ unless the vocabulary is tiny."""
 
-_HALF, _SINGLE = 4.0, 32.0
+_MAX_ROUNDINGS_HALF = 4.0
 """How many times the rounding of its numbers a vector may be off, on average over the tokens.
 
 SmolLM2, MiniLM and small models with large weights are off by up to 1, on a CPU. In half precision,
-SiLU for GELU is 5. Sums in float32 have more terms and fewer roundings; there is room for more.
+SiLU for GELU is 5.
 """
+
+_MAX_ROUNDINGS_SINGLE = 32.0
+"""The same in float32, where sums have more terms and fewer roundings; there is room for more."""
 
 
 def example_inputs(arguments: Mapping[str, Any], like: Tensor) -> Tensor:
@@ -40,28 +43,32 @@ def example_inputs(arguments: Mapping[str, Any], like: Tensor) -> Tensor:
     return tokens[None].to(like.device)
 
 
-def check_alike(ours: nn.Module, theirs: nn.Module, inputs: Tensor) -> None:
-    """Raise ValueError unless our model computes what theirs does.
+def check_same_outputs(model: nn.Module, original: nn.Module, inputs: Tensor) -> None:
+    """Raise ValueError unless our model computes the same as the original.
 
     Weights and the config don't say all: settings of modules can be edited (`scaling`, `is_causal`,
     an activation, an epsilon), `forward` can be replaced, and hooks can be added. So both models
-    run once. Each block of ours gets the state that theirs had there, so that the error of one
-    block is not hidden or exceeded by those before it.
+    run once. Each block of ours gets the state that the original had there, so that the error of
+    one block is not hidden or exceeded by those before it.
 
     Args:
-        ours: our model; its `layers` are blocks. It must be in evaluation mode.
-        theirs: the model of transformers. It runs in evaluation mode, and is left as it was.
+        model: our model; its `layers` are blocks. It must be in evaluation mode.
+        original: the model of transformers. It runs in evaluation mode, and is left as it was.
         inputs: tokens or images for both. Nothing is compared on the device "meta".
     """
     if inputs.device.type == "meta":
         return
-    with torch.no_grad(), _evaluating(theirs):
-        output: Any = theirs(inputs, output_hidden_states=True, return_dict=True)
+
+    # 1. The states of the original.
+    with torch.no_grad(), _evaluating(original):
+        output: Any = original(inputs, output_hidden_states=True, return_dict=True)
     states = output.hidden_states
     last = output.logits if hasattr(output, "logits") else output.last_hidden_state
-    blocks: Any = ours.layers
 
-    def continue_with_theirs(number: int) -> Any:
+    # 2. Compare the input of each block of ours, and continue with the original one.
+    blocks: Any = model.layers
+
+    def continue_with_original(number: int) -> Any:
         def hook(_block: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             before = states[number - 1] if number else torch.zeros_like(states[0])
             place = f"block {number - 1}" if number else "the embedding"
@@ -71,33 +78,34 @@ def check_alike(ours: nn.Module, theirs: nn.Module, inputs: Tensor) -> None:
         return hook
 
     hooks = [
-        block.register_forward_pre_hook(continue_with_theirs(number))
+        block.register_forward_pre_hook(continue_with_original(number))
         for number, block in enumerate(blocks)
     ]
     try:
         with torch.no_grad():
-            _compare("the output", ours(inputs), last, torch.zeros_like(last))
+            _compare("the output", model(inputs), last, torch.zeros_like(last))
     finally:
         for hook in hooks:
             hook.remove()
 
 
-def _compare(place: str, found: Tensor, expected: Tensor, before: Tensor) -> None:
+def _compare(place: str, actual: Tensor, expected: Tensor, before: Tensor) -> None:
     """Raise ValueError if vectors differ by more than rounding.
 
     A block may be off by the rounding of what it adds and of the sum.
 
     Args:
         place: the part of the model.
-        found: of ours, [..., tokens, dim].
-        expected: of theirs.
+        actual: of our model, [..., tokens, dim].
+        expected: of the original.
         before: the input, to which the part has added.
     """
     is_half = expected.element_size() == 2
-    allowed = (_HALF if is_half else _SINGLE) * _rounding(expected)
-    found, expected, before = found.double(), expected.double(), before.double()
+    allowed = (_MAX_ROUNDINGS_HALF if is_half else _MAX_ROUNDINGS_SINGLE) * _rounding(expected)
+
+    actual, expected, before = actual.double(), expected.double(), before.double()
     size = (expected - before).norm(dim=-1) + expected.norm(dim=-1)
-    error = (found - expected).norm(dim=-1)
+    error = (actual - expected).norm(dim=-1)
     off = float(torch.where(error == 0.0, 0.0, error / size).mean())
     if not off <= allowed:
         raise ValueError(
