@@ -13,7 +13,7 @@ from regard.calls.check import NOT_COMPARED, Check
 from regard.calls.output_gradient import OutputGradient
 from regard.calls.output_projection import OutputProjection
 from regard.matrix import AttentionMatrix, EffectMatrix, NormMatrix
-from regard.matrix.effects import Effects
+from regard.matrix.derived import Effects
 from regard.matrix.reduction import AnyReduction
 from regard.matrix.scores import Scores
 from regard.matrix.source import Source

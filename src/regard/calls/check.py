@@ -10,9 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.matrix.index import Index
 from regard.matrix.scores import Scores
-from regard.matrix.source import Buffers, KeyColumns
+from regard.matrix.source import Buffers, Index, KeyColumns
 from regard.patterns.pattern import Everyone
 
 ROWS = 4

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.calls.call import layer_in
-from regard.matrix.result import Result
+from regard.matrix.reduction import Result
 
 How = Literal["gradient", "integrated", "exact"]
 
