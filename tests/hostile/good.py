@@ -6,7 +6,7 @@ import torch
 
 from regard import AttentionMatrix, causal, documents, global_at, neighbours, window
 from regard.calls.call import AttentionCall
-from regard.matrix.effects import Effects
+from regard.matrix.derived import Effects
 from regard.patterns import from_mask
 from regard.positions import Relative, alibi, from_tensor, softcap
 from regard.positions.bias import compose

@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.calls.check import NOT_COMPARED, Check
 from regard.calls.outputs import OutputGradient, OutputProjection
 from regard.matrix import AttentionMatrix, EffectMatrix, NormMatrix
-from regard.matrix.effects import Effects
+from regard.matrix.derived import Effects
 from regard.matrix.reduction import AnyReduction
 from regard.matrix.scores import Scores
 from regard.matrix.source import Source

@@ -15,9 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.internals import without_torch_function
-from regard.matrix.index import Index
 from regard.matrix.scores import Scores
-from regard.matrix.source import Buffers, KeyColumns
+from regard.matrix.source import Buffers, Index, KeyColumns
 from regard.patterns import everyone
 from regard.patterns.pattern import Everyone
 

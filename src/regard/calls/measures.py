@@ -12,12 +12,11 @@ from torch.nn.functional import pad
 from regard.calls.call import AttentionCall
 from regard.calls.choose import MatrixOrCall, one_or_all_sequences
 from regard.matrix import AttentionMatrix, Distance, Entropy, Offsets
-from regard.matrix.distance import DistanceResult
+from regard.matrix.distance import DistanceResult, OffsetsResult
 from regard.matrix.entropy import EntropyResult
-from regard.matrix.index import as_tensor
-from regard.matrix.offsets import OffsetsResult
-from regard.matrix.progress import progressing
 from regard.matrix.reduction import AnyReduction
+from regard.matrix.source import as_tensor
+from regard.progress import progressing
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.matrix.result import Result
+from regard.matrix.reduction import Result
 from regard.versions import Overwritten, Versions
 
 How = Literal["gradient", "integrated", "exact"]

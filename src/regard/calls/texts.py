@@ -7,7 +7,7 @@ from regard.calls.call import AttentionCall, StackName, stack_of
 from regard.calls.choose import one_sequence
 from regard.calls.tokens import readable
 from regard.matrix import AttentionMatrix
-from regard.matrix.index import as_tensor
+from regard.matrix.source import as_tensor
 
 _SIDES: dict[StackName, tuple[int, int]] = {"encoder": (0, 0), "decoder": (1, 1), "cross": (1, 0)}
 """The texts of queries and keys of each stack of an encoder–decoder."""

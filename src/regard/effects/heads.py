@@ -13,7 +13,7 @@ from regard.effects.ablate import ablate
 from regard.effects.layers import Layer
 from regard.effects.reuse import Reuse
 from regard.effects.scaling import Scaling
-from regard.matrix.progress import progressing
+from regard.progress import progressing
 from regard.watch.where import check_model
 
 _SCALED = 0.75

@@ -2,13 +2,15 @@
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.matrix.source import lowest
+from regard.patterns.integers import whole_numbers
 from regard.positions import Bias
 from regard.positions.bias import ComposedBias, compose
 from regard.positions.from_tensor import FromTensor
@@ -75,6 +77,25 @@ def check_range(weights: Float[Tensor, "batch heads queries keys"]) -> None:
             f"weights must be from 0 to 1, got {low:.4g} to {high:.4g}: take the softmax of "
             "scores first; for weights after dropout, call model.eval(), or pass check=False"
         )
+
+
+def checked_indices(
+    indices: Sequence[int] | Tensor, argument: str, size: int, axis: str
+) -> Int[Tensor, "places"]:
+    """Return a list of indices of an axis as a tensor on the CPU, counted from the start.
+
+    Raises:
+        TypeError: they are not a list of integers.
+        IndexError: one is out of range.
+    """
+    numbers = whole_numbers(indices)
+    if numbers is None or numbers.dim() != 1:
+        raise TypeError(f"{argument} must be a list of integers, got {indices!r}")
+    numbers = numbers.cpu()
+    outside = numbers[(numbers < -size) | (numbers >= size)]
+    if len(outside):
+        raise IndexError(f"there are {size} {axis}, counted from 0, got index {int(outside[0])}")
+    return numbers % max(1, size)
 
 
 def detached(tensor: Tensor, *, copy: bool = False) -> Tensor:

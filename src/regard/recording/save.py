@@ -22,9 +22,9 @@ from regard.calls.choose import listed
 from regard.calls.first_pair import FirstPair, first_pairs
 from regard.calls.texts import TextLayer, check_whole, layers_of, rows_as_text, texts_of
 from regard.matrix import AttentionMatrix
-from regard.matrix.progress import progressing
 from regard.matrix.sharded import sharded_queries, with_own_heads
 from regard.printable import well_formed
+from regard.progress import progressing
 from regard.recording.arrays import DTYPES
 from regard.recording.contents import RECORDING, check_contents, keep_calls
 from regard.recording.digest import digest_of

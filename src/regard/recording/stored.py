@@ -10,9 +10,9 @@ from jaxtyping import Int8
 from torch import Tensor
 
 from regard.calls.call import AttentionCall, layer_index
-from regard.matrix.effects import Effects
-from regard.matrix.index import Index, as_tensor
+from regard.matrix.derived import Effects
 from regard.matrix.scores import Scores
+from regard.matrix.source import Index, as_tensor
 from regard.matrix.view import View
 from regard.matrix.weights import Weights
 from regard.patterns.pattern import Cover, Pattern, Span

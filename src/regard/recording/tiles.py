@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.matrix.groups import grouped
+from regard.matrix.arithmetic import grouped
 from regard.matrix.pool import add_to_cells
 from regard.matrix.tiles import tiles
 from regard.matrix.view import View

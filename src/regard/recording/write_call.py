@@ -17,10 +17,10 @@ from regard.calls.call import AttentionCall, head_order
 from regard.calls.choose import one_sequence, sequence_of
 from regard.calls.measures import measure_and
 from regard.matrix import AttentionMatrix, EffectMatrix, Entropy, Pool, Received
-from regard.matrix.effects import Effects
-from regard.matrix.index import LazyTensor, as_tensor, read, take
+from regard.matrix.derived import Effects
 from regard.matrix.lazy_matrix import LazyMatrix
 from regard.matrix.scores import Scores
+from regard.matrix.source import LazyTensor, as_tensor, read, take
 from regard.matrix.view import View
 from regard.matrix.weights import Weights
 from regard.patterns.pattern import Cover

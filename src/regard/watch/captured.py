@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.matrix.index import Index, read
 from regard.matrix.scores import Scores
+from regard.matrix.source import Index, read
 from regard.patterns import Pattern
 from regard.patterns.pattern import Both
 from regard.patterns.regular import Causal, Window

@@ -17,7 +17,7 @@ from regard.calls.outputs import HeadEffects
 from regard.calls.tokens import readable
 from regard.errors import check_choice
 from regard.matrix import AttentionMatrix
-from regard.matrix.groups import GROUP
+from regard.matrix.arithmetic import GROUP
 from regard.views.figures.colours import diverging, muted, sequential, unknown
 from regard.views.figures.fonts import drawable, width_of, wrapped
 from regard.views.figures.names import layer_names

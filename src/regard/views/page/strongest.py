@@ -13,8 +13,8 @@ from regard.calls.texts import TextLayer
 from regard.matrix import Pool, TopKeys
 from regard.matrix.lazy_matrix import LazyMatrix
 from regard.matrix.pool import PoolResult
-from regard.matrix.progress import progressing
 from regard.matrix.top_keys import TopKeysResult
+from regard.progress import progressing
 from regard.views.row_pass import RowPass
 
 _ROWS, _PAIRS = 256, 2**22

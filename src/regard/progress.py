@@ -31,22 +31,26 @@ def progressing(
     if progress is False:
         yield from items
         return
-    found = iter(items)
+
+    # 1. Without a bar, until it has taken long enough for one.
+    remaining = iter(items)
     started, done = time.monotonic(), 0
-    for item in found:
+    for item in remaining:
         yield item
         done += size(item)
         if progress or time.monotonic() - started > SOON:
             break
     else:
         return
+
+    # 2. With a bar, if one can be shown.
     bar = _bar(always=progress is True)
     if bar is None:
-        yield from found
+        yield from remaining
         return
     with bar:
         task = bar.add_task(about, total=total, completed=done)
-        for item in found:
+        for item in remaining:
             yield item
             bar.advance(task, size(item))
         bar.update(task, completed=total)
