@@ -9,6 +9,7 @@ from regard.attention import attend, attend_with_lse
 from regard.hf.masks import BooleanMask, PatternMask
 from regard.internals import uncompiled
 from regard.patterns import Pattern, causal, from_mask
+from regard.patterns.pattern import intersect
 from regard.positions import Bias, from_tensor
 from regard.positions import softcap as capped
 from regard.positions.bias import compose
