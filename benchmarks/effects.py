@@ -41,7 +41,7 @@ from benchmarks._measure import (
 )
 from benchmarks.watch import LENGTH, LONG, loaded, text
 from materials import smollm2
-from regard.calls.head_effects import HeadEffects
+from regard.calls.outputs import HeadEffects
 from regard.effects.verify import correlation, ranks
 from regard.matrix import Pool, Received, TopKeys
 

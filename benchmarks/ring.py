@@ -24,10 +24,9 @@ from torch import Tensor, distributed
 import regard
 from benchmarks._measure import Figure, peak_bytes, run_parts
 from regard.attention import ring
-from regard.attention.blocks import FORWARD_BLOCK
-from regard.attention.ring.plan import work
-from regard.attention.ring.route import leg
-from regard.attention.ring.shards import ordered
+from regard.attention.block_sparse import FORWARD_BLOCK
+from regard.attention.ring.schedule import rank_work, ring_step
+from regard.attention.ring.shards import shard_positions
 from regard.patterns import Pattern
 
 HEADS, KEY_HEADS, DIM = 4, 2, 64
@@ -53,7 +52,7 @@ def _patterns(length: int) -> dict[str, Pattern]:
 def sent() -> Iterator[Figure]:
     """Rows that are sent in a forward pass, over those of a full ring."""
     for name, pattern in _patterns(LENGTH).items():
-        ranks = work(pattern, ordered(LENGTH, RANKS), FORWARD_BLOCK)
+        ranks = rank_work(pattern, shard_positions(LENGTH, RANKS), FORWARD_BLOCK)
         share = sum(sum(rank.sent) for rank in ranks) / ((RANKS - 1) * LENGTH)
         aim = "≤ 5" if name == "window" else ""
         what = f"{name} {LENGTH:,} on {RANKS} ranks: bytes sent, of a full ring's"
@@ -63,7 +62,8 @@ def sent() -> Iterator[Figure]:
 def balance() -> Iterator[Figure]:
     """Pairs that the busiest rank computes, over the mean."""
     for name, pattern in _patterns(LENGTH).items():
-        pairs = [r.num_pairs for r in work(pattern, ordered(LENGTH, RANKS), FORWARD_BLOCK)]
+        ranks = rank_work(pattern, shard_positions(LENGTH, RANKS), FORWARD_BLOCK)
+        pairs = [rank.num_pairs for rank in ranks]
         aim = "≤ 1.1" if name == "causal" else ""
         what = f"{name} {LENGTH:,} on {RANKS} ranks: busiest rank over the mean"
         yield Figure(what, max(pairs) * RANKS / sum(pairs), "×", aim)
@@ -92,14 +92,16 @@ def memory() -> Iterator[Figure]:
 def paper() -> Iterator[Figure]:
     """Rows and pairs of three ranks of 64 at 1,048,576 tokens, in a forward pass."""
     length, count = 1 << 20, 64
-    shards = ordered(length, count)
+    shards = shard_positions(length, count)
     for name, pattern in _patterns(length).items():
         rows, pairs = [], []
         start = time.perf_counter()
         for rank in (0, count // 2 - 1, count - 1):
-            legs = [leg(pattern, shards, rank, source, FORWARD_BLOCK) for source in range(count)]
-            rows.append(sum(len(one.wanted) for at, one in enumerate(legs) if at != rank))
-            pairs.append(sum(one.layout.num_pairs for one in legs))
+            steps = [
+                ring_step(pattern, shards, rank, source, FORWARD_BLOCK) for source in range(count)
+            ]
+            rows.append(sum(len(step.owned) for at, step in enumerate(steps) if at != rank))
+            pairs.append(sum(step.layout.num_pairs for step in steps))
         seconds = (time.perf_counter() - start) / 3
         what = f"{name} {length:,} on {count} ranks"
         share = 100 * max(rows) / (length - length // count)

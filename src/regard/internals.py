@@ -1,11 +1,12 @@
-"""Private names of torch."""
+"""Private names of torch, and workarounds for its compiler and its kernels."""
 
 # pyright: reportPrivateUsage=false
 
 import sys
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 import torch.overrides
@@ -27,8 +28,13 @@ __all__ = [
     "run_uncompiled",
     "skip_compile",
     "tree_map",
+    "uncompiled",
+    "warm_up_mkl",
     "without_torch_function",
 ]
+
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
 
 
 def without_torch_function() -> AbstractContextManager[Any]:
@@ -68,6 +74,21 @@ def skip_compile(function: Callable[..., Any], reason: str | None = None) -> Non
     function._torchdynamo_disable_msg = reason  # pyright: ignore[reportFunctionMemberAccess]
 
 
+def uncompiled(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+    """Exclude a function from `torch.compile`, which would trace the layout of a pattern.
+
+    `torch.compiler.disable` takes seconds to import, so it is called only while compiling.
+    """
+
+    @wraps(function)
+    def called(*args: Any, **options: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            return function(*args, **options)
+        return cast(Callable[..., Any], torch.compiler.disable(function))(*args, **options)
+
+    return cast(Callable[Parameters, Returned], called)
+
+
 def run_uncompiled(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Run a function; where torch.compile would compile what it calls, without that."""
     if get_eval_frame_callback() in (None, False):
@@ -78,6 +99,20 @@ def run_uncompiled(function: Callable[..., Any], *args: Any, **options: Any) -> 
 def leave_graph(reason: str) -> None:
     """Make torch.compile, which is tracing, run what comes uncompiled."""
     torch._dynamo.graph_break(reason)
+
+
+@cache
+def warm_up_mkl() -> None:
+    """Make PyTorch's exponential and logarithm exact on the CPU.
+
+    The MKL of PyTorch 2.x chooses a kernel in the first call of a function. If several threads make
+    that call at once, some may get a kernel with half the digits (pytorch/pytorch#188792). A call
+    with one number runs in one thread.
+    """
+    for dtype in (torch.float32, torch.float64):
+        number = torch.ones(1, dtype=dtype, device="cpu")
+        number.exp()
+        number.log()
 
 
 def is_backward() -> bool:

@@ -36,7 +36,7 @@ class Case:
         value: [batch, key_heads, keys, value_dim].
         grad: of the output, [batch, heads, queries, value_dim].
         grad_lse: of the log-sum-exp, [batch, heads, queries], not of the dtype of the query.
-        pattern: who may look at whom.
+        pattern: which keys each query may attend to.
         bias: what is done to the scores.
         scale: the factor on the scores.
         where: the positions of the queries.

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.inputs import checked_inputs
-from regard.attention.reference import places
+from regard.attention.reference import positions_of
 from tests.attention.cases import Case, learned_tensors, lse_dtype
 
 EXPONENTIAL = 20
@@ -58,9 +58,9 @@ def allowances(
         terms = abs(call.scale) * query.abs() @ key.abs().mT
         added = torch.zeros_like(scores)
         if call.bias is not None:
-            adjusted = call.bias.adjust(scores, *places(call))
+            adjusted = call.bias.adjust(scores, *positions_of(call))
             added, scores = (adjusted - scores).abs(), adjusted
-        batch, _, query_position, key_position = places(call)
+        batch, _, query_position, key_position = positions_of(call)
         allowed = call.pattern.test(batch, query_position, key_position) & scores.isfinite()
         weights = torch.softmax(scores.masked_fill(~allowed, -1e300), dim=-1) * allowed
         sums = torch.logsumexp(scores.masked_fill(~allowed, -1e300), dim=-1)
@@ -96,7 +96,7 @@ def allowances(
     if learned:
         assert call.bias is not None
         # An additive bias passes the gradient of a score on as it is.
-        adjusted = call.bias.adjust(torch.zeros_like(of_scores), *places(call))
+        adjusted = call.bias.adjust(torch.zeros_like(of_scores), *positions_of(call))
         (of_bias,) = torch.autograd.grad(adjusted, learned, of_scores)
         bounds["grad of bias"] = 3 * share * of_bias
     largest_term = max(float(x.abs().max()) for x in (query, key, value, grad))

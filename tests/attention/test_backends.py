@@ -5,6 +5,7 @@ Tolerances come from `rounding`, which derives them from the dtype and the numbe
 
 import math
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import regard
 from regard import causal, columns, documents, padding, window
-from regard.attention import blocks, pieces
+from regard.attention import block_sparse, kernel_calls
 from regard.patterns import Pattern
 from regard.positions import Bias, alibi
 from tests.attention.backends import BACKENDS, DTYPES, SPARSE, bias_named, check
@@ -61,10 +62,10 @@ def test_fused_in_lower_precision(dtype: torch.dtype, data: strategies.DataObjec
 def test_blocks_of_any_size(case: Case, forward: int, backward: int, chunked: bool) -> None:
     """However a sequence is cut, nothing changes beyond rounding."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "FORWARD_BLOCK", forward)
-        patch.setattr(blocks, "BACKWARD_BLOCK", backward)
+        patch.setattr(block_sparse, "FORWARD_BLOCK", forward)
+        patch.setattr(block_sparse, "BACKWARD_BLOCK", backward)
         if chunked:
-            patch.setattr(pieces, "_BYTES_AT_ONCE", {"cpu": 1})
+            patch.setattr(kernel_calls, "_BYTES_AT_ONCE", {"cpu": 1})
         check(case, "blocks")
 
 
@@ -75,9 +76,9 @@ def test_blocks_of_any_size(case: Case, forward: int, backward: int, chunked: bo
 def test_patterns_one_by_one(
     name: str, group: int, biased: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "FORWARD_BLOCK", 13)
-    monkeypatch.setattr(blocks, "BACKWARD_BLOCK", 17)
-    monkeypatch.setattr(pieces, "_BYTES_AT_ONCE", {"cpu": 20_000})
+    monkeypatch.setattr(block_sparse, "FORWARD_BLOCK", 13)
+    monkeypatch.setattr(block_sparse, "BACKWARD_BLOCK", 17)
+    monkeypatch.setattr(kernel_calls, "_BYTES_AT_ONCE", {"cpu": 20_000})
     bias = bias_named(biased, 2 * group)
     case = case_of(heads=2, group=group, queries=67, pattern=SPARSE[name], bias=bias)
     check(case, "blocks")
@@ -322,8 +323,8 @@ def test_dropout_drops_a_share_of_the_weights_and_keeps_the_mean(
 
 @pytest.mark.parametrize("group", [1, 3])
 def test_masks_that_are_not_written_down(monkeypatch: pytest.MonkeyPatch, group: int) -> None:
-    """Where masks would take up much memory, the pattern is asked for each piece anew."""
-    monkeypatch.setattr("regard.patterns.strips.WRITTEN_PAIRS", 0)
+    """Where masks would take up much memory, the pattern is asked in each kernel call anew."""
+    monkeypatch.setattr(import_module("regard.patterns.layout"), "WRITTEN_PAIRS", 0)
     pattern = causal() & documents([[0] * 31 + [1] * 40, [0] * 60 + [1] * 11]) | columns(every=7)
     query = torch.randn(2, 2 * group, 71, 5, dtype=torch.float64)
     key, value = torch.randn(2, 2, 2, 71, 5, dtype=torch.float64)

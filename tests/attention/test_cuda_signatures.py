@@ -49,16 +49,16 @@ def test_shapes_and_dtypes(
         key = torch.empty(rectangles, heads, num_keys, dim, dtype=dtype, device="cuda")
         # The sums, and so the mask, are kept in float32 whatever the type of the query.
         mask = torch.zeros(shapes[masked], device="cuda") if masked in shapes else None
-        piece = kernels.Piece(query, key, key.clone(), mask, masked == "causal", 0.25)
+        call = kernels.KernelCall(query, key, key.clone(), mask, masked == "causal", 0.25)
 
-        output, lse = kernels.forward(piece)
+        output, lse = kernels.forward(call)
         assert output.shape == query.shape
         assert output.dtype == dtype
         assert lse.shape == (rectangles, heads, num_queries, 1)
         assert lse.dtype == torch.float32
         assert output.device.type == lse.device.type == "cuda"
 
-        gradients = kernels.backward(piece, torch.empty_like(output), output, lse)
+        gradients = kernels.backward(call, torch.empty_like(output), output, lse)
         assert [x.shape for x in gradients] == [query.shape, key.shape, key.shape]
         assert {x.dtype for x in gradients} == {dtype}
 
@@ -69,7 +69,7 @@ def test_the_mask_is_aligned(num_keys: int, dtype: torch.dtype) -> None:
     """The kernel wants the rows of the mask to start at multiples of 8 numbers, in its own type."""
     query, key = torch.zeros(2, 3, 5, 16, dtype=dtype), torch.zeros(2, 3, num_keys, 16, dtype=dtype)
     mask = torch.randn(1, 3, 5, num_keys)
-    aligned = kernels._aligned(kernels.Piece(query, key, key, mask, False, 1.0))
+    aligned = kernels._aligned_mask(kernels.KernelCall(query, key, key, mask, False, 1.0))
     assert aligned is not None
     assert aligned.shape == (2, 3, 5, num_keys)
     assert aligned.dtype == dtype
@@ -80,4 +80,4 @@ def test_the_mask_is_aligned(num_keys: int, dtype: torch.dtype) -> None:
 
 def test_no_mask_stays_none() -> None:
     query = torch.zeros(2, 3, 5, 16)
-    assert kernels._aligned(kernels.Piece(query, query, query, None, True, 1.0)) is None
+    assert kernels._aligned_mask(kernels.KernelCall(query, query, query, None, True, 1.0)) is None

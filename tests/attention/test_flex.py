@@ -115,7 +115,7 @@ def test_block_mask_holds_what_the_pattern_allows(case: Case) -> None:
     assert mask.to_dense().shape[2:] == (num_rows, num_columns)
     some, whole = spread(mask.to_dense()[:, 0] > 0, call), spread(whole_blocks(mask), call)
     assert not (allowed & ~some).any(), "an allowed pair lies in a block that is skipped"
-    assert not (~allowed & whole).any(), "a forbidden pair lies in a block that is not looked into"
+    assert not (~allowed & whole).any(), "a forbidden pair lies in a block that has no mask"
     with uncompiled():
         batch = torch.arange(len(some))[:, None, None]
         query, key = torch.arange(call.num_queries)[:, None], torch.arange(call.num_keys)
@@ -124,7 +124,7 @@ def test_block_mask_holds_what_the_pattern_allows(case: Case) -> None:
 
 
 def whole_blocks(mask: object) -> Tensor:
-    """Return which blocks are computed without looking at their pairs, [batch, rows, columns]."""
+    """Return which blocks are computed without a mask, [batch, rows, columns]."""
     counts, columns = mask.full_kv_num_blocks[:, 0], mask.full_kv_indices[:, 0].long()
     listed = torch.arange(columns.shape[-1]) < counts[..., None]
     return torch.zeros_like(listed).scatter(-1, columns, listed)

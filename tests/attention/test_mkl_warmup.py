@@ -9,7 +9,7 @@ pytestmark = pytest.mark.processes
 
 CODE = """
 import torch, regard
-from regard.attention.mkl_warmup import warm_up_mkl
+from regard.internals import warm_up_mkl
 x = torch.randn(1, 1, 8, 4)
 assert warm_up_mkl.cache_info().currsize == 0, "importing calls nothing"
 {call}

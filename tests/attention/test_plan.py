@@ -9,7 +9,7 @@ from torch import Tensor
 import regard
 from regard import causal, neighbours, plan, prefix, window
 from regard.attention import Plan
-from regard.attention.plan import BACKENDS, LARGEST_MASK
+from regard.attention.choose import BACKENDS, LARGEST_MASK
 from regard.positions import alibi, softcap
 from tests.attention.cases import relative
 

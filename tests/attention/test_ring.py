@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import regard
-from regard.attention.ring import route
+from regard.attention.ring import schedule
 from regard.attention.ring.content import described
-from regard.attention.ring.plan import work
-from regard.attention.ring.shards import ordered
+from regard.attention.ring.schedule import rank_work
+from regard.attention.ring.shards import shard_positions
 from regard.patterns import (
     Pattern,
     causal,
@@ -120,7 +120,7 @@ def test_equals_one_process(ring: Ranks, data: st.DataObject) -> None:
 def test_zigzag(ring: Ranks, pattern: regard.patterns.Pattern) -> None:
     """Long enough for several blocks of a rank, and for some that no rank needs."""
     count = num_ranks(ring)
-    shards = ordered(512, count)
+    shards = shard_positions(512, count)
     case = case_of(queries=512, group=2, heads=1, pattern=pattern)
     compare(ring, case, [shards.positions(rank) for rank in range(count)])
 
@@ -128,7 +128,7 @@ def test_zigzag(ring: Ranks, pattern: regard.patterns.Pattern) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_other_dtypes_are_as_close_as_blocks(ring: Ranks, dtype: torch.dtype) -> None:
     count = num_ranks(ring)
-    shards = ordered(256, count)
+    shards = shard_positions(256, count)
     dealt = [shards.positions(rank) for rank in range(count)]
     case = case_of(queries=256, pattern=causal(), dtype=dtype)
     found = ring(on_ranks.results, case, dealt, True)
@@ -158,7 +158,7 @@ def test_ranks_follow_one_another_by_default(ring: Ranks) -> None:
 
 def test_plan_says_what_is_sent(ring: Ranks) -> None:
     count = num_ranks(ring)
-    shards = ordered(1024, count)
+    shards = shard_positions(1024, count)
     pattern = causal() & window(before=40)
     case = case_of(queries=1024, pattern=pattern, dtype=torch.float32)
     found = ring(on_ranks.planned, case, [shards.positions(rank) for rank in range(count)])
@@ -188,40 +188,41 @@ def test_plan_says_what_is_sent(ring: Ranks) -> None:
     ],
     ids=str,
 )
-def test_legs_have_each_pair_once(
+def test_steps_have_each_pair_once(
     pattern: Pattern, order: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(route, "_PIECE", 8)
-    shards = ordered(96, 2, order)
+    monkeypatch.setattr(schedule, "_RUN_LENGTH", 8)
+    shards = shard_positions(96, 2, order)
     for rank, source in product(range(2), repeat=2):
-        leg = route.leg(pattern, shards, rank, source, 16)
+        step = schedule.ring_step(pattern, shards, rank, source, 16)
         queries = shards.positions(rank)
         expected = pattern.dense(queries, 96).expand(2, -1, -1).int()
-        expected = expected * shards.among(source).has(torch.arange(96))
+        expected = expected * shards.position_set(source).has(torch.arange(96))
         found = torch.zeros_like(expected)
-        for strip in leg.layout.strips:
+        for strip in step.layout.strips:
             for batch in range(2) if strip.batch is None else [strip.batch]:
                 mask = strip.allowed(queries, batch, torch.device("cpu"))
                 for number in range(strip.num_rectangles):
                     rows, keys = strip.queries.index()[number], strip.keys.index()[number]
                     allowed = torch.ones(1, 1, 1) if mask is None else mask
                     one = allowed[number % len(allowed)].int()
-                    found[batch, rows[:, None], leg.positions[keys]] += one
+                    found[batch, rows[:, None], step.positions[keys]] += one
         assert torch.equal(found, expected)
 
 
 def test_zigzag_balances_causal_work() -> None:
     for count in (2, 4):
-        pairs = [rank.num_pairs for rank in work(causal(), ordered(8192, count), 64)]
+        pairs = [rank.num_pairs for rank in rank_work(causal(), shard_positions(8192, count), 64)]
         assert max(pairs) * count <= 1.1 * sum(pairs)
-        alone = [rank.num_pairs for rank in work(causal(), ordered(8192, count, "contiguous"), 64)]
+        contiguous = shard_positions(8192, count, "contiguous")
+        alone = [rank.num_pairs for rank in rank_work(causal(), contiguous, 64)]
         assert max(alone) * count > 1.4 * sum(alone)
 
 
 def test_blocks_that_are_empty_are_neither_computed_nor_sent() -> None:
     pattern = causal() & window(before=255)
-    found = work(pattern, ordered(16384, 4), 64)
-    everything = work(regard.everyone(), ordered(16384, 4), 64)
+    found = rank_work(pattern, shard_positions(16384, 4), 64)
+    everything = rank_work(regard.everyone(), shard_positions(16384, 4), 64)
     assert sum(sum(one.sent) for one in everything) == 3 * 16384
     assert sum(sum(one.sent) for one in found) <= 0.05 * 3 * 16384
     assert sum(one.num_pairs for one in found) <= 16384 * (256 + 64 + 32)
@@ -308,9 +309,9 @@ def test_type_hints_can_be_read() -> None:
 
 def test_lengths_must_fit_the_order() -> None:
     with pytest.raises(ValueError, match="the length must be a multiple of 4, got 10: pad the end"):
-        ordered(10, 2)
+        shard_positions(10, 2)
     with pytest.raises(ValueError, match=r'order must be .*, got "spiral"'):
-        ordered(8, 2, "spiral")  # pyright: ignore[reportArgumentType]
+        shard_positions(8, 2, "spiral")  # pyright: ignore[reportArgumentType]
 
 
 def test_a_sharded_call_has_no_matrix(two: Ranks) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import regard
-from regard.calls.head_effects import by_layer
+from regard.calls.outputs import by_layer
 from regard.effects import heads, verify
 from regard.effects.scaling import Scaling
 from regard.effects.verify import correlation, ranks

@@ -14,8 +14,7 @@ from transformers.models.timm_wrapper import modeling_timm_wrapper
 import regard
 import regard.hf
 from regard.hf.attention import LAYER_PATTERN, attention
-from regard.hf.boolean_mask import PatternMask
-from regard.hf.masks import mask
+from regard.hf.masks import PatternMask, mask
 from regard.patterns import Pattern
 from tests import small
 from tests.installed import needs_asking, needs_config
@@ -358,9 +357,9 @@ def test_masks_say_what_transformers_say(
 def test_layers_share_what_they_allow() -> None:
     near, found = regard.window(before=3), mask(batch_size=1, q_length=7, kv_length=7)
     assert isinstance(found, PatternMask)
-    assert found.narrowed(near) is found.narrowed(regard.window(before=3))
+    assert found.intersect(near) is found.intersect(regard.window(before=3))
     assert torch.equal(
-        found.narrowed(near).allows(range(7), range(7)),
+        found.intersect(near).allows(range(7), range(7)),
         (regard.causal() & near).allows(range(7), range(7)),
     )
 

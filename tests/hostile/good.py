@@ -6,10 +6,10 @@ import torch
 
 from regard import AttentionMatrix, causal, documents, global_at, neighbours, window
 from regard.calls.call import AttentionCall
-from regard.matrix.effects import Effects
+from regard.matrix.derived import Effects
 from regard.patterns import from_mask
 from regard.positions import Relative, alibi, from_tensor, softcap
-from regard.positions.joined import joined
+from regard.positions.bias import compose
 from regard.recording import save
 
 TOKENS, HEADS = 300, 2
@@ -25,8 +25,8 @@ def record(path: Path) -> None:
     relative = Relative(HEADS, 8, 16)
     with torch.no_grad():
         relative.table.copy_(draw(8, HEADS))
-    bias = joined(joined(alibi(HEADS), softcap(20.0)), relative)
-    bias = joined(bias, from_tensor(draw(1, 1, TOKENS, TOKENS)))
+    bias = compose(compose(alibi(HEADS), softcap(20.0)), relative)
+    bias = compose(bias, from_tensor(draw(1, 1, TOKENS, TOKENS)))
     edges = torch.tensor([(i, j) for i in range(TOKENS) for j in (i, i // 2)])
     packed = documents([0] * 100 + [1] * (TOKENS - 100))
     pattern = (from_mask(draw(TOKENS, TOKENS) < 1) | causal()) & packed & window(90, 9)

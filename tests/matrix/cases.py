@@ -23,7 +23,7 @@ from torch import Tensor
 
 from regard import AttentionMatrix
 from regard.attention.inputs import checked_inputs
-from regard.attention.reference import places
+from regard.attention.reference import positions_of
 from tests.attention.cases import LENGTHS, Case, cases, lse_dtype
 from tests.attention.rounding import EXPONENTIAL
 
@@ -37,7 +37,7 @@ def dense_scores(case: Case) -> Tensor:
     with torch.no_grad():
         key = exact.key.repeat_interleave(call.group, dim=1)
         scores = call.scale * exact.query @ key.mT
-        batch, head, query_position, key_position = places(call)
+        batch, head, query_position, key_position = positions_of(call)
         if call.bias is not None:
             scores = call.bias.adjust(scores, batch, head, query_position, key_position)
         allowed = call.pattern.test(batch, query_position, key_position)

@@ -35,8 +35,8 @@ from regard.matrix import (
     Result,
     TopKeys,
     TopKeysResult,
+    tile_plan,
 )
-from regard.matrix import tiles as tiling
 from regard.patterns import Pattern, padding, strided, window
 from tests.matrix.known import Known, assert_near
 
@@ -294,5 +294,5 @@ def check_part(name: str, matrix: AttentionMatrix, known: Known, **options: Any)
 
 def small_tiles(patch: pytest.MonkeyPatch, rows: int, chunk: int) -> None:
     """Cut matrices into tiles of a few rows, and these into chunks of a few columns."""
-    patch.setattr(tiling, "_ROWS", rows)
-    patch.setattr(tiling, "_CPU_CHUNK", chunk)
+    patch.setattr(tile_plan, "GEMM_ROWS", rows)
+    patch.setattr(tile_plan, "CPU_CHUNK", chunk)

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 import regard
-from regard.matrix import AttentionMatrix, Between, accumulate
-from regard.matrix import tiles as tiling
+from regard.matrix import AttentionMatrix, Between, accumulate, tile_plan
 from regard.patterns import Pattern, causal, columns, everyone, strided, window
 from tests.attention.cases import Case, case_of
 from tests.matrix.cases import dense_weights, matrix_of, tolerance
@@ -53,7 +52,7 @@ def test_between_is_its_definition(
     dtype: torch.dtype, pattern: Pattern, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Several tiles of a few rows each, some of which have only some of the columns.
-    monkeypatch.setattr(tiling, "_ROWS", 5)
+    monkeypatch.setattr(tile_plan, "GEMM_ROWS", 5)
     case = case_of(heads=3, group=2, queries=sizes[0], keys=sizes[1], pattern=pattern, dtype=dtype)
     queries, keys = groups_of(2, 7, sizes[0], seed=1), groups_of(2, 3, sizes[1], seed=2)
     (found,) = matrix_of(case).summarize(Between(queries, keys), budget=20_000)

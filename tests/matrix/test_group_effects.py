@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard import AttentionMatrix, EffectMatrix, causal, everyone, window
 from regard.matrix import group_effects
-from regard.matrix.effects import Effects
+from regard.matrix.derived import Effects
 from regard.matrix.group_effects import effects_from_outside
 from regard.patterns import Pattern, prefix, strided
 from regard.positions import alibi

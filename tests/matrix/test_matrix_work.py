@@ -10,7 +10,7 @@ from hypothesis import given, strategies
 from torch import Tensor
 
 from regard import AttentionMatrix, causal, window
-from regard.patterns.descent import KEY_BLOCK
+from regard.patterns.block_search import KEY_BLOCK
 from tests.attention.cases import case_of
 from tests.matrix.cases import (
     allowance,
@@ -112,8 +112,10 @@ def test_how_it_is_cut_does_not_matter(data: strategies.DataObject) -> None:
     vectors = case.grad.mT
     usual = matrix_of(case, sinks) @ values, vectors @ matrix_of(case, sinks)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.matrix.tiles._CPU_CHUNK", data.draw(strategies.sampled_from(CHUNKS)))
-        patch.setattr("regard.matrix.tiles._ROWS", 5)
+        patch.setattr(
+            "regard.matrix.tile_plan.CPU_CHUNK", data.draw(strategies.sampled_from(CHUNKS))
+        )
+        patch.setattr("regard.matrix.tile_plan.GEMM_ROWS", 5)
         assert_within(matrix_of(case, sinks).dense(), exact, allowed)
         assert_within(matrix_of(case, sinks).lse, dense_lse(case, sinks), share)
         assert_within(matrix_of(case, sinks)[..., ::3].dense(), exact[..., ::3], allowed[..., ::3])

@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from regard.matrix import AttentionMatrix, Entropy, Pool, progress
-from regard.matrix import tiles as tiling
+from regard import progress
+from regard.matrix import AttentionMatrix, Entropy, Pool, tile_plan
 from tests.attention.cases import case_of
 from tests.matrix.cases import matrix_of
 
@@ -34,8 +34,8 @@ def in_terminal(patch: pytest.MonkeyPatch) -> Terminal:
 def long_work(monkeypatch: pytest.MonkeyPatch) -> AttentionMatrix:
     """Return a matrix of many tiles, which takes long by a short measure."""
     monkeypatch.setattr(progress, "SOON", 0.0)
-    monkeypatch.setattr(tiling, "_ROWS", 7)
-    monkeypatch.setattr(tiling, "_CPU_CHUNK", 499)
+    monkeypatch.setattr(tile_plan, "GEMM_ROWS", 7)
+    monkeypatch.setattr(tile_plan, "CPU_CHUNK", 499)
     return matrix_of(case_of(queries=67))
 
 

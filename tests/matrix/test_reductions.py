@@ -6,8 +6,7 @@ from hypothesis import given
 from torch import Tensor
 
 import regard
-from regard.matrix import AttentionMatrix, Edges, scores
-from regard.matrix import tiles as module
+from regard.matrix import AttentionMatrix, Edges, scores, tile_plan
 from regard.matrix.tiles import tiles
 from regard.patterns import Pattern, causal, everyone, strided, window
 from tests.attention.cases import Case, case_of
@@ -51,7 +50,7 @@ def test_long_rows(
 def test_small_scores_of_several_chunks_are_scaled_on_demand(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_CPU_CHUNK", 64 * 128)
+    monkeypatch.setattr(tile_plan, "CPU_CHUNK", 64 * 128)
     case = case_of(heads=2, queries=rows, keys=401, pattern=causal(), dtype=torch.float32)
     matrix, exact = matrix_of(case), dense_weights(case)
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -18,7 +18,7 @@ from regard import AttentionMatrix, causal, window
 from regard.atlas.sampled_top_keys import Glimpses
 from regard.matrix import Entropy
 from regard.positions import Relative, from_tensor, softcap
-from regard.positions.joined import joined
+from regard.positions.bias import compose
 from regard.versions import Overwritten
 from tests.attention.cases import case_of
 from tests.matrix.cases import (
@@ -118,7 +118,7 @@ def made(parts: dict[str, Tensor], name: str) -> AttentionMatrix:
     biases: dict[str, Any] = {
         "bias": parts["bias"],
         "table": table,
-        "joined": joined(softcap(3.0), values),
+        "joined": compose(softcap(3.0), values),
     }
     return AttentionMatrix(parts["query"], parts["key"], bias=biases.get(name), positions=0)
 

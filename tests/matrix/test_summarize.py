@@ -22,8 +22,8 @@ from tests.matrix.reductions import every_reduction
 def test_one_pass_is_as_good_as_many(pattern: Pattern, part: tuple[Any, ...]) -> None:
     case = case_of(heads=2, group=2, queries=131, pattern=pattern, dtype=torch.float32)
     matrix = matrix_of(case)[part]
-    # What is found out on the way differs with what is asked for, and a log-sum-exp is kept, so
-    # that weights are rounded in another way.
+    # Statistics fused into a tile depend on the reductions, and a log-sum-exp is cached, so that
+    # weights are rounded in another way.
     share = tolerance(case, torch.float32) + torch.finfo(torch.float32).eps * 4 * 131
     reductions = every_reduction(131)
     for reduction, found in zip(reductions, matrix.summarize(*reductions), strict=True):

@@ -10,7 +10,7 @@ from torch import Tensor
 from regard import AttentionMatrix, causal
 from regard.matrix import Entropy, Received, TopKeys
 from regard.matrix import scores as module
-from regard.matrix.exponential import exponential_, lowest_exponent
+from regard.matrix.arithmetic import exponential_, lowest_exponent
 from tests.matrix.cases import tiny
 
 ALL = (slice(None),)

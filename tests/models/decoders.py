@@ -3,7 +3,7 @@
 import torch
 
 from regard.models import TextDecoder
-from regard.models.order import PositionEncoding
+from regard.models.stack import PositionEncoding
 from regard.positions import Rotary, softcap
 from tests.models.cases import lively, tokens_of
 

@@ -1,18 +1,24 @@
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 from regard import causal
 from regard.layers import KeyValueCache
-from regard.models.stack import Stack, make_norm
+from regard.models.stack import Stack, StackConfig, make_norm
 from regard.positions import Relative
 from tests.models.cases import lively
 
 X = torch.randn(2, 7, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
+def stack_of(num_layers: int, **options: Any) -> Stack:
+    return Stack(StackConfig(num_layers=num_layers, model_dim=12, num_heads=4, **options))
+
+
 def test_blocks_run_one_after_the_other() -> None:
-    stack = lively(Stack(3, 12, 4)).double()
+    stack = lively(stack_of(3)).double()
     expected = [X]
     for block in stack:
         expected.append(block(expected[-1], pattern=causal()))
@@ -23,7 +29,7 @@ def test_blocks_run_one_after_the_other() -> None:
 
 
 def test_each_matrix_is_that_of_its_block() -> None:
-    stack = lively(Stack(3, 12, 4)).double()
+    stack = lively(stack_of(3)).double()
     states = stack.states(X, pattern=causal())
     matrices = stack.matrices(X, pattern=causal())
     assert len(matrices) == 3
@@ -32,7 +38,7 @@ def test_each_matrix_is_that_of_its_block() -> None:
 
 
 def test_a_block_of_attention_alone() -> None:
-    stack = Stack(2, 12, 4, hidden_dim=0)
+    stack = stack_of(2, hidden_dim=0)
     names = {name for name, _ in stack.named_parameters()}
     assert not any("feed_forward" in name for name in names)
     assert "0.attention_norm.weight" in names
@@ -40,13 +46,13 @@ def test_a_block_of_attention_alone() -> None:
 
 @pytest.mark.parametrize(("hidden_dim", "expected"), [(None, 48), (5, 5)])
 def test_the_size_of_the_hidden_layer(hidden_dim: int | None, expected: int) -> None:
-    (block,) = Stack(1, 12, 4, hidden_dim=hidden_dim)
+    (block,) = stack_of(1, hidden_dim=hidden_dim)
     assert block.feed_forward.up.out_features == expected
 
 
 def test_blocks_share_what_they_are_told_of_order() -> None:
     # As in T5: one table for all layers.
-    stack = Stack(3, 12, 4, position_encoding="relative")
+    stack = stack_of(3, position_encoding="relative")
     tables = [name for name, _ in stack.named_parameters() if "table" in name]
     assert tables == ["0.attention.bias.table"]
     assert all(block.attention.bias is stack[0].attention.bias for block in stack)
@@ -54,13 +60,13 @@ def test_blocks_share_what_they_are_told_of_order() -> None:
 
 
 def test_without_biases() -> None:
-    stack = Stack(2, 12, 4, norm="rms", activation="swiglu", projection_bias=False)
+    stack = stack_of(2, norm="rms", activation="swiglu", projection_bias=False)
     assert not any(name.endswith("bias") for name, _ in stack.named_parameters())
 
 
 @pytest.mark.parametrize("num_caches", [0, 1, 3])
 def test_a_cache_for_each_layer(num_caches: int) -> None:
-    stack = Stack(2, 12, 4)
+    stack = stack_of(2)
     caches = [KeyValueCache() for _ in range(num_caches)]
     message = rf"^caches must have one cache per layer \(2\), got {num_caches}$"
     with pytest.raises(ValueError, match=message):
@@ -85,4 +91,4 @@ def test_other_norms_are_refused() -> None:
 def test_sizes_must_be_positive(name: str) -> None:
     sizes = {"num_layers": 2, "model_dim": 12, "num_heads": 4} | {name: 0}
     with pytest.raises(ValueError, match=f"^{name} must be at least 1, got 0$"):
-        Stack(**sizes)
+        Stack(StackConfig(**sizes))

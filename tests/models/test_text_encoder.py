@@ -8,7 +8,7 @@ from torch import nn
 
 from regard import everyone, padding, window
 from regard.models import TextEncoder
-from regard.models.order import PositionEncoding
+from regard.models.stack import PositionEncoding
 from regard.positions import Relative, Rotary, alibi, softcap
 from tests.models.cases import assert_matrices_by_hand, lively, off, tokens_of
 

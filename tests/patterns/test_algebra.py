@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.patterns import Pattern, causal, everyone, padding, prefix
-from regard.patterns.cover import as_span
+from regard.patterns.pattern import as_span
 from tests.strategies import patterns, query_positions
 
 SIZES = st.integers(1, 40)
@@ -13,7 +13,7 @@ BATCHES = st.sampled_from([None, 1, 3])
 
 
 def mask(pattern: Pattern, num_positions: int, batch: int | None) -> torch.Tensor:
-    """Return who may look at whom, with a batch axis in any case."""
+    """Return which pairs are allowed, with a batch axis in any case."""
     allowed = pattern.allows(range(num_positions), range(num_positions))
     return allowed.expand(batch or 1, num_positions, num_positions)
 

@@ -6,18 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.patterns import Cover, causal, documents, neighbours, padding
-from regard.patterns.causal import Causal
-from regard.patterns.columns import Columns
-from regard.patterns.cover import Span
 from regard.patterns.from_mask import FromMask
 from regard.patterns.global_at import GlobalAt
 from regard.patterns.neighbours import Neighbours
 from regard.patterns.padding import Padding
 from regard.patterns.pairs import Pairs
-from regard.patterns.pattern import Everyone
-from regard.patterns.prefix import Prefix
-from regard.patterns.strided import Strided
-from regard.patterns.window import Window
+from regard.patterns.pattern import Everyone, Span
+from regard.patterns.regular import Causal, Columns, Prefix, Strided, Window
 from tests.strategies import document_ids, leaves, patterns
 
 BATCHES = st.sampled_from([None, 1, 3])

@@ -1,17 +1,18 @@
 """A pattern of one's own needs `test` and nothing else."""
 
 from dataclasses import dataclass
+from importlib import import_module
 
 import pytest
 import torch
 from torch import Tensor
 
 from regard.patterns import Cover, Pattern, causal, columns, layout, padding, window
-from regard.patterns.cover import Span, codes
+from regard.patterns.pattern import Span, codes
 
 
 class Parity(Pattern):
-    """Even positions look at odd ones and the other way round."""
+    """Even positions attend to odd ones, and the other way round."""
 
     def test(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (query + key) % 2 == 1
@@ -19,7 +20,7 @@ class Parity(Pattern):
 
 @dataclass(frozen=True)
 class Diagonal(Pattern):
-    """Look exactly so far back."""
+    """Each position attends to the one at a distance before it."""
 
     distance: int
     relative = True
@@ -29,7 +30,7 @@ class Diagonal(Pattern):
 
 
 class KeysOnly(Pattern):
-    """Answer without asking who looks, and so without the axis of the queries."""
+    """A `test` that ignores queries, and so has no axis for them."""
 
     def test(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return key % 3 != 1
@@ -37,7 +38,7 @@ class KeysOnly(Pattern):
 
 @dataclass(frozen=True)
 class UpTo(Pattern):
-    """Look at so many positions, a number for each sequence."""
+    """Each position attends up to a distance, one for each sequence."""
 
     numbers: tuple[int, ...]
 
@@ -133,7 +134,7 @@ def test_layout(pattern: Pattern, positions: range | list[int]) -> None:
 def test_a_layout_asks_for_cover_and_not_for_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     pattern = Covered()
     pattern.test = None  # type: ignore[assignment]
-    monkeypatch.setattr("regard.patterns.strips.WRITTEN_PAIRS", 0)
+    monkeypatch.setattr(import_module("regard.patterns.layout"), "WRITTEN_PAIRS", 0)
     assert layout(pattern, torch.arange(70), 70, block=16).num_pairs == 70 * 70
     assert pattern.asked > 0
 

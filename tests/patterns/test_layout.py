@@ -23,7 +23,7 @@ from regard.patterns import (
     strided,
     window,
 )
-from regard.patterns.strips import WRITTEN_PAIRS, Strip
+from regard.patterns.layout import WRITTEN_PAIRS, Strip
 from tests.strategies import patterns, query_positions
 
 BATCHES = st.sampled_from([None, 1, 3])
@@ -64,7 +64,7 @@ def assert_fits(
     shape = (batch or 1, len(positions), num_keys)
     expected = pattern.allows(positions, range(num_keys)).expand(shape)
     for written in (WRITTEN_PAIRS, 0):
-        with patch("regard.patterns.strips.WRITTEN_PAIRS", written):
+        with patch("regard.patterns.layout.WRITTEN_PAIRS", written):
             found = layout(pattern, positions, num_keys, block=block)
             assert written or all(s.mask is None or len(s.mask) == 1 for s in found.strips)
         assert torch.equal(counted(found, batch or 1, num_keys), expected.long())
@@ -203,7 +203,7 @@ def test_fresh_strips_meet_no_row_that_was_touched(
         touched[sequences, rows] = True
     assert found.starts_all == bool(started.all())
     assert torch.equal(found.query_positions, positions)
-    # A query that may look at something is touched.
+    # A query that may attend to any key is touched.
     shape = (*touched.shape, num_keys)
     sees = pattern.allows(positions, range(num_keys)).expand(shape).any(dim=2)
     assert not (sees & ~touched).any()

@@ -22,7 +22,7 @@ from regard.patterns import (
 )
 
 Predicate = Callable[[int, int, int], bool]
-"""Whether, in sequence b, position i may look at position j."""
+"""Whether, in sequence b, position i may attend to position j."""
 
 KEYS = 13
 SORTED = [0, 0, 0, 1, 1, 4, 4, 4, 4, 5, 6, 6, 6]

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.patterns import causal, layout, window
-from regard.patterns.strips import Strip, StripRows
+from regard.patterns.layout import Strip, StripRows
 
 
 @st.composite

@@ -22,7 +22,7 @@ from regard import (
 from regard.effects.forbidden import Forbidden
 from regard.patterns import Pattern, from_mask
 from regard.positions import Relative, alibi, from_tensor, softcap
-from regard.positions.joined import joined
+from regard.positions.bias import compose
 from regard.recording.bias_data import bias_as_data, bias_from_data
 from regard.recording.errors import RecordingError
 from regard.recording.pattern_data import pattern_as_data, pattern_from_data
@@ -105,7 +105,7 @@ BIASES = {
     "softcap": softcap(2.5),
     "relative": table(),
     "from_mask": from_tensor(torch.randn(2, 3, 20, 20)),
-    "joined": joined(softcap(3.0), joined(alibi(3), from_tensor(torch.randn(1, 1, 20, 20)))),
+    "joined": compose(softcap(3.0), compose(alibi(3), from_tensor(torch.randn(1, 1, 20, 20)))),
 }
 
 
@@ -141,7 +141,7 @@ def test_a_bias_of_somebody_else_is_refused() -> None:
 
 
 def test_pairs_that_are_forbidden_to_some_heads() -> None:
-    bias = joined(softcap(3.0), Forbidden(causal(), (1,), 2))
+    bias = compose(softcap(3.0), Forbidden(causal(), (1,), 2))
     assert bias is not None
     with pytest.raises(ValueError, match=r"^pairs that knock_out forbids to some heads can't be"):
         bias_as_data(bias, 0, Shelf().store)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import regard
 from regard.calls.call import AttentionCall
-from regard.matrix.effects import Effects
+from regard.matrix.derived import Effects
 from regard.models import TextDecoder
 from regard.recording import Recording, RecordingError
 from regard.recording.tiles import Head

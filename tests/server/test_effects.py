@@ -9,7 +9,7 @@ import torch
 
 from regard import AttentionMatrix, causal
 from regard.calls import AttentionCall
-from regard.matrix.effects import Effects
+from regard.matrix.derived import Effects
 from regard.recording import Recording, save
 from regard.server import publish
 from regard.server.publication import planned

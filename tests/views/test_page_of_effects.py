@@ -10,7 +10,7 @@ from torch import Tensor
 
 import regard
 from regard.calls import AttentionCall
-from regard.calls.output_gradient import OutputGradient
+from regard.calls.outputs import OutputGradient
 from tests.views.test_page import edges_in, facts, inflated
 
 pytestmark = pytest.mark.usefixtures("one_thread")

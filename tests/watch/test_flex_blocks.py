@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from regard.patterns import Cover
-from regard.patterns.cover import Span
+from regard.patterns.pattern import Span
 from regard.watch.flex import BlockPattern
 from tests.watch.test_flex import (
     BATCH,

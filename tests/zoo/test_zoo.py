@@ -9,7 +9,7 @@ from transformers import BertConfig, BertModel
 
 import regard
 from regard.calls import AttentionCall
-from regard.calls.output_gradient import OutputGradient
+from regard.calls.outputs import OutputGradient
 from tests.installed import VERSION, asks, needs_config
 from tests.small import SIZES
 from zoo import effects, page, types

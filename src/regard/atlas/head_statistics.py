@@ -10,9 +10,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.matrix.distance import sums_by_offset
-from regard.matrix.effective_keys import effective_keys
-from regard.matrix.reduction import Sums, merged, zeros
-from regard.matrix.result import Result
+from regard.matrix.entropy import effective_keys
+from regard.matrix.reduction import Result, Sums, merged, zeros
 from regard.matrix.source import Fact
 from regard.matrix.tiles import Tile
 from regard.matrix.view import View

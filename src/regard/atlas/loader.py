@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from regard.atlas.extra import needed
-from regard.hf.config import config_of
-from regard.hf.safe_weights import check_safetensors
+from regard.hf.untrusted import check_safetensors, config_of
 
 
 @dataclass(frozen=True)

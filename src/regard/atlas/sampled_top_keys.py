@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.matrix.reduction import Sums, merged, zeros
-from regard.matrix.result import Result
+from regard.matrix.reduction import Result, Sums, merged, zeros
 from regard.matrix.source import Fact
 from regard.matrix.tiles import Tile
 from regard.matrix.view import View

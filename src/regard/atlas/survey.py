@@ -19,7 +19,7 @@ from regard.atlas.surveyor import Surveyor
 from regard.atlas.tables import as_arrow
 from regard.atlas.tally import Tally
 from regard.atlas.units import Shard, find_units, into_shards
-from regard.matrix.progress import progressing
+from regard.progress import progressing
 
 LENGTH = 512
 """Default tokens per window, unless the tokenizer's limit is lower."""

@@ -9,16 +9,16 @@ from jaxtyping import Float, Int
 from torch import Tensor, distributed
 from torch.overrides import handle_torch_function, has_torch_function
 
-from regard.attention import step
+from regard.attention.choose import Plan, planned, run
+from regard.attention.decode import cached_step
 from regard.attention.inputs import autocasts, checked_inputs
-from regard.attention.plan import Plan, planned, run
-from regard.attention.ring.plan import planned as planned_ring
+from regard.attention.ring.run import planned as planned_ring
 from regard.attention.ring.run import ring_inputs
 from regard.attention.ring.run import run as run_ring
-from regard.attention.uncompiled import uncompiled
+from regard.internals import uncompiled
 from regard.patterns import Pattern
-from regard.patterns.causal import Causal
 from regard.patterns.pattern import Everyone
+from regard.patterns.regular import Causal
 from regard.positions import Bias
 
 
@@ -78,12 +78,16 @@ def attend(
         return _overridden(attend, arguments, backend, group)
     if group is not None:
         return _attend_sharded(*arguments, backend, group)[0]
+
+    # A step of generation that an earlier layer has prepared needs no further checks.
     plain = pattern is None or isinstance(pattern, Everyone | Causal)
     usual = bias is None and not dropout and backend == "auto" and not plain
     if usual and not torch.compiler.is_compiling():
-        prepared = step.known(query, key, value, pattern, scale, positions)
-        if prepared is not None:
-            return prepared(query, key, value)
+        step = cached_step(query, key, value, pattern, scale, positions)
+        if step is not None:
+            return step(query, key, value)
+
+    # torch.compile traces dense and causal attention only.
     if not (plain and bias is None and backend in ("auto", "fused")):
         return _attend_uncompiled(arguments, False, backend)[0]
     return _attend(arguments, False, backend)[0]
@@ -180,7 +184,7 @@ def _attend(arguments: Any, lse: bool, backend: str) -> tuple[Tensor, Tensor | N
 _attend_uncompiled = uncompiled(_attend)
 
 
-def _shared(*arguments: Any) -> tuple[Tensor, Tensor]:
+def _attend_on_ranks(*arguments: Any) -> tuple[Tensor, Tensor]:
     call = ring_inputs(*arguments)
     device = call.inputs.query.device.type
     casts = autocasts(call.inputs.query.device)
@@ -188,4 +192,4 @@ def _shared(*arguments: Any) -> tuple[Tensor, Tensor]:
         return run_ring(call)
 
 
-_attend_sharded = uncompiled(_shared)
+_attend_sharded = uncompiled(_attend_on_ranks)

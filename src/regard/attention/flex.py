@@ -5,15 +5,14 @@ from functools import cache
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.inputs import AttentionInputs
+from regard.attention.inputs import AttentionInputs, Lse, Output
 from regard.internals import recompile_limit
 from regard.patterns import Cover
-from regard.patterns.cover import Span
 from regard.patterns.layout_cache import cached
 from regard.patterns.neighbours import Neighbours
+from regard.patterns.pattern import Span
 
 BLOCK = 128
 """Block size of FlexAttention's kernels."""
@@ -24,6 +23,7 @@ def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
     tensors = (inputs.query, inputs.key, inputs.value)
     trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     on_cpu = inputs.query.device.type == "cpu"
+
     if inputs.dropout:
         return "FlexAttention has no dropout"
     if on_cpu and (trains or inputs.trains_bias):
@@ -43,15 +43,11 @@ def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
     return None
 
 
-def run(
-    inputs: AttentionInputs, lse: bool
-) -> tuple[
-    Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"] | None
-]:
+def run(inputs: AttentionInputs, lse: bool) -> tuple[Output, Lse | None]:
     """Return the output of attention, and the log-sum-exp of each row if `lse`."""
     # Every pattern recompiles; PyTorch's default limit is 8.
     with recompile_limit(1024):
-        found = _compiled()(
+        results = _compiled()(
             inputs.query,
             inputs.key,
             inputs.value,
@@ -61,7 +57,7 @@ def run(
             enable_gqa=inputs.group > 1,
             return_lse=lse,
         )
-    return found if lse else (found, None)
+    return results if lse else (results, None)
 
 
 @cache

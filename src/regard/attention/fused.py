@@ -3,18 +3,18 @@
 from dataclasses import replace
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from regard.attention import kernels
-from regard.attention.inputs import AttentionInputs
-from regard.attention.joined import Layouts, attend_joined, same_head_size
-from regard.attention.reference import places
-from regard.attention.step import Step, prepared
+from regard.attention.block_sparse import Layouts, attend_joined, same_head_size
+from regard.attention.decode import DecodeStep, decode_step
+from regard.attention.inputs import AttentionInputs, Lse, Output
+from regard.attention.reference import positions_of
 from regard.patterns import Layout
+from regard.patterns.layout import WRITTEN_PAIRS, Strip, StripRows
 from regard.patterns.layout_cache import cached
-from regard.patterns.strips import WRITTEN_PAIRS, Strip, StripRows
 
 
 def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
@@ -28,11 +28,7 @@ def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
     return None
 
 
-def run(
-    inputs: AttentionInputs, lse: bool
-) -> tuple[
-    Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"] | None
-]:
+def run(inputs: AttentionInputs, lse: bool) -> tuple[Output, Lse | None]:
     """Return the output of attention, and the log-sum-exp of each row if `lse`."""
     causal = kernel_masks(inputs)
     if lse:
@@ -44,6 +40,7 @@ def run(
             )
             inputs = replace(inputs, key=key, value=value)
         return attend_joined(inputs, _whole(inputs))
+
     step = None if causal else _step(inputs)
     # With unequal head sizes PyTorch falls back to a kernel that materialises the matrix.
     query, key, value = same_head_size(inputs)
@@ -78,8 +75,8 @@ def density(inputs: AttentionInputs, lse: bool) -> float:
     return 1.0 if step is None else step.num_keys / inputs.num_keys
 
 
-def _step(inputs: AttentionInputs) -> Step | None:
-    return None if inputs.dropout else prepared(inputs)
+def _step(inputs: AttentionInputs) -> DecodeStep | None:
+    return None if inputs.dropout else decode_step(inputs)
 
 
 def _mask(inputs: AttentionInputs) -> Tensor | None:
@@ -91,9 +88,9 @@ def _mask(inputs: AttentionInputs) -> Tensor | None:
         assert allowed is not None
         mask = allowed
     else:
-        batch, head, query, key = places(inputs)
+        positions = positions_of(inputs)
         zero = torch.zeros((), dtype=inputs.query.dtype, device=inputs.query.device)
-        mask = inputs.bias.adjust(zero, batch, head, query, key)
+        mask = inputs.bias.adjust(zero, *positions)
         mask = mask if allowed is None else mask.masked_fill(~allowed, -torch.inf)
     # With fewer than four axes PyTorch falls back to a kernel that materialises the matrix.
     mask = mask[(None,) * (4 - mask.dim())]

@@ -9,12 +9,18 @@ from torch import Tensor
 
 from regard.errors import check_share
 from regard.patterns import Layout, Pattern, everyone
-from regard.patterns.causal import Causal
+from regard.patterns.integers import is_whole
 from regard.patterns.layout_cache import cached
 from regard.patterns.pattern import Everyone
-from regard.patterns.whole import is_whole
+from regard.patterns.regular import Causal
 from regard.positions import Bias, from_tensor
 from regard.positions.from_tensor import FromTensor
+
+Output = Float[Tensor, "batch heads queries value_dim"]
+"""The output of attention."""
+
+Lse = Float[Tensor, "batch heads queries"]
+"""The log-sum-exp of each row of scores."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,34 +152,30 @@ def checked_inputs(
         TypeError: an argument has the wrong type.
         ValueError: sizes, dtypes or devices do not fit together.
     """
+    # 1. Tensors.
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
     query, key, value = autocasted(query, key, value)
     _check_tensors(query, key, value)
-    num_queries, num_keys = query.shape[2], key.shape[2]
+
+    # 2. Numbers.
     check_share("dropout", dropout)
     if scale is None:
         scale = default_scale(query.shape[-1])
     if not isinstance(scale, int | float) or not math.isfinite(scale):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"scale must be a finite number, got {scale!r}")
+
+    # 3. Positions, and the rules that are indexed by them.
+    num_queries, num_keys = query.shape[2], key.shape[2]
     first, listed = _checked_positions(positions, num_queries, num_keys)
     if listed is not None:
         queries = range(int(listed.min()), int(listed.max()) + 1)
     else:
         queries = range(first or 0, (first or 0) + num_queries)
     pattern = checked_pattern(pattern, query.shape[0], queries, num_keys)
-    return AttentionInputs(
-        query,
-        key,
-        value,
-        pattern,
-        checked_bias(bias, query, first, queries, num_keys),
-        scale,
-        dropout,
-        first,
-        listed,
-    )
+    bias = checked_bias(bias, query, first, queries, num_keys)
+    return AttentionInputs(query, key, value, pattern, bias, scale, dropout, first, listed)
 
 
 def autocasted(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -196,26 +198,12 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
     if _fit(query, key, value):
         return
     for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if tensor.dim() != 4:
-            raise ValueError(
-                f"{name} must have 4 axes, [batch, heads, sequence, dim], "
-                f"got {tensor.dim()} of shape {list(tensor.shape)}"
-            )
-        if not tensor.is_floating_point():
-            raise ValueError(f"{name} must be a floating-point tensor, got {tensor.dtype}")
-        for what, mine, theirs in (
-            ("dtype", tensor.dtype, query.dtype),
-            ("device", tensor.device, query.device),
-        ):
-            if mine != theirs:
-                raise ValueError(
-                    f"{name} must have the {what} of query ({theirs}), got {mine}; "
-                    f"convert it with {name}.to(query.{what})"
-                )
-    for axis, what in ((0, "batch size"), (1, "number of heads"), (2, "length")):
+        _check_tensor(name, tensor, query)
+
+    for axis, size in ((0, "batch size"), (1, "number of heads"), (2, "length")):
         if key.shape[axis] != value.shape[axis]:
             raise ValueError(
-                f"value must have the {what} of key ({key.shape[axis]}), got {value.shape[axis]}"
+                f"value must have the {size} of key ({key.shape[axis]}), got {value.shape[axis]}"
             )
     if query.shape[0] != key.shape[0]:
         raise ValueError(
@@ -232,16 +220,33 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
         )
 
 
+def _check_tensor(name: str, tensor: Tensor, query: Tensor) -> None:
+    if tensor.dim() != 4:
+        raise ValueError(
+            f"{name} must have 4 axes, [batch, heads, sequence, dim], "
+            f"got {tensor.dim()} of shape {list(tensor.shape)}"
+        )
+    if not tensor.is_floating_point():
+        raise ValueError(f"{name} must be a floating-point tensor, got {tensor.dtype}")
+    for attribute in ("dtype", "device"):
+        actual, expected = getattr(tensor, attribute), getattr(query, attribute)
+        if actual != expected:
+            raise ValueError(
+                f"{name} must have the {attribute} of query ({expected}), got {actual}; "
+                f"convert it with {name}.to(query.{attribute})"
+            )
+
+
 def _fit(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Return whether all checks pass: a fast path for valid calls."""
-    sizes, others, third = query.shape, key.shape, value.shape
+    query_shape, key_shape, value_shape = query.shape, key.shape, value.shape
     return (
-        len(sizes) == len(others) == len(third) == 4
-        and others[:3] == third[:3]
-        and sizes[0] == others[0]
-        and sizes[3] == others[3]
-        and others[1] > 0
-        and sizes[1] % others[1] == 0
+        len(query_shape) == len(key_shape) == len(value_shape) == 4
+        and key_shape[:3] == value_shape[:3]
+        and query_shape[0] == key_shape[0]
+        and query_shape[3] == key_shape[3]
+        and key_shape[1] > 0
+        and query_shape[1] % key_shape[1] == 0
         and query.dtype == key.dtype == value.dtype
         and query.dtype.is_floating_point
         and query.device == key.device == value.device
@@ -276,6 +281,8 @@ def checked_pattern(pattern: Pattern | None, batch: int, queries: range, num_key
     """Check a pattern for queries from the lowest to the highest position."""
     if pattern is None:
         return everyone()
+
+    # Say how to pass the likely mistakes: a mask, and a function that was not called.
     if isinstance(pattern, Tensor):
         instead = (
             "pass an additive mask as bias="
@@ -293,6 +300,7 @@ def checked_pattern(pattern: Pattern | None, batch: int, queries: range, num_key
             "pattern must be a Pattern such as causal() or window(before=128), "
             f"got {type(pattern).__name__}{hint}"
         )
+
     pattern.check(batch, queries, num_keys)
     return pattern
 
@@ -309,18 +317,19 @@ def checked_bias(
         return None
     batch, num_heads, num_queries, _ = query.shape
     if isinstance(bias, Tensor):
-        bias = _given_bias(bias, first_position, num_queries, num_keys)
+        bias = _bias_from_tensor(bias, first_position, num_queries, num_keys)
     if not isinstance(bias, Bias):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             "bias must be a Bias such as alibi(heads) or softcap(50.0), or a tensor "
             f"[batch or 1, heads or 1, queries, keys], got {type(bias).__name__}"
         )
-    for what, mine, theirs in (
+
+    for name, actual, expected in (
         ("batch size", bias.batch_size, batch),
         ("number of heads", bias.num_heads, num_heads),
     ):
-        if mine is not None and mine != theirs:
-            raise ValueError(f"bias must have the {what} of query ({theirs}), got {mine}")
+        if actual is not None and actual != expected:
+            raise ValueError(f"bias must have the {name} of query ({expected}), got {actual}")
     if isinstance(bias, FromTensor):
         bias.check(queries, num_keys)
     for tensor in bias.tensors:
@@ -331,7 +340,9 @@ def checked_bias(
     return bias
 
 
-def _given_bias(bias: Tensor, first_position: int | None, num_queries: int, num_keys: int) -> Bias:
+def _bias_from_tensor(
+    bias: Tensor, first_position: int | None, num_queries: int, num_keys: int
+) -> Bias:
     if not bias.is_floating_point():
         raise ValueError(
             f"bias must be a floating-point tensor, got {bias.dtype}; "

@@ -1,37 +1,35 @@
 """Attention in a dozen lines of float64: the definition, and the oracle of every test."""
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.inputs import AttentionInputs
-from regard.attention.mkl_warmup import warm_up_mkl
+from regard.attention.inputs import AttentionInputs, Lse, Output
+from regard.internals import warm_up_mkl
 
 
-def run(
-    inputs: AttentionInputs, lse: bool = True
-) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
+def run(inputs: AttentionInputs, lse: bool = True) -> tuple[Output, Lse]:
     """Return the output of attention and the log-sum-exp of each row."""
     warm_up_mkl()
     query, key, value = inputs.query.double(), inputs.key.double(), inputs.value.double()
     key, value = (x.repeat_interleave(inputs.group, dim=1) for x in (key, value))
 
     scores = inputs.scale * query @ key.mT
-    batch, head, query_position, key_position = places(inputs)
+    batch, head, query_position, key_position = positions_of(inputs)
     if inputs.bias is not None:
         scores = inputs.bias.adjust(scores, batch, head, query_position, key_position)
     allowed = inputs.pattern.test(batch, query_position, key_position) & (scores > -torch.inf)
 
     # A fully masked row keeps finite scores, so that its gradient is zero, not NaN.
-    some = allowed.any(dim=-1, keepdim=True)
-    scores = scores.masked_fill(~some, 0.0).masked_fill(~allowed & some, -torch.inf)
-    sums = scores.logsumexp(dim=-1).masked_fill(~some[..., 0], -torch.inf)
-    weights = scores.softmax(dim=-1) * some
+    has_keys = allowed.any(dim=-1, keepdim=True)
+    scores = scores.masked_fill(~has_keys, 0.0).masked_fill(~allowed & has_keys, -torch.inf)
+    sums = scores.logsumexp(dim=-1).masked_fill(~has_keys[..., 0], -torch.inf)
+    weights = scores.softmax(dim=-1) * has_keys
+
     output = torch.dropout(weights, inputs.dropout, train=True) @ value
     return output.to(inputs.query.dtype), sums.to(inputs.lse_dtype)
 
 
-def places(inputs: AttentionInputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def positions_of(inputs: AttentionInputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return batch, head, query position and key position of every score, broadcastable."""
     device = inputs.query.device
     return (

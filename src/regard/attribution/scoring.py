@@ -19,10 +19,10 @@ from regard.calls.call import AttentionCall
 from regard.effects import knock_out
 from regard.internals import without_torch_function
 from regard.matrix import Between, EffectMatrix
-from regard.matrix.effects import Effects
+from regard.matrix.derived import Effects
 from regard.matrix.group_effects import effects_from_outside
-from regard.matrix.progress import progressing
 from regard.patterns import pairs
+from regard.progress import progressing
 from regard.watch import watch
 
 _KEPT = 2**31

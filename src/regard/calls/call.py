@@ -1,7 +1,7 @@
 """`AttentionCall`: one call of attention, in memory or on disk."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -10,10 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.calls.check import NOT_COMPARED, Check
-from regard.calls.output_gradient import OutputGradient
-from regard.calls.output_projection import OutputProjection
+from regard.calls.outputs import OutputGradient, OutputProjection
 from regard.matrix import AttentionMatrix, EffectMatrix, NormMatrix
-from regard.matrix.effects import Effects
+from regard.matrix.derived import Effects
 from regard.matrix.reduction import AnyReduction
 from regard.matrix.scores import Scores
 from regard.matrix.source import Source
@@ -22,7 +21,7 @@ from regard.patterns import Pattern
 from regard.versions import Overwritten
 
 Kind = Literal["self", "cross"]
-Stack = Literal["encoder", "decoder", "cross"]
+StackName = Literal["encoder", "decoder", "cross"]
 
 _NUMBER = re.compile(r"(?:^|\.)(\d+)(?:\.|$)")
 
@@ -89,12 +88,12 @@ class AttentionCall:
 
     @classmethod
     def of(
-        cls, matrix: AttentionMatrix, module: str = "attention", kind: Kind = "self", **more: Any
+        cls, matrix: AttentionMatrix, module: str = "attention", kind: Kind = "self", **fields: Any
     ) -> "AttentionCall":
-        """Make a call of a matrix; `more` are further attributes."""
+        """Make a call of a matrix; `fields` are further attributes."""
         view = matrix.view
         batch, heads, queries, keys = view.sizes
-        more.setdefault("layer", layer_in(module))
+        fields.setdefault("layer", layer_index(module))
         return cls(
             module=module,
             kind=kind,
@@ -106,7 +105,7 @@ class AttentionCall:
             dtype=matrix.dtype,
             pattern=matrix.pattern,
             view=view,
-            **more,
+            **fields,
         )
 
     @property
@@ -129,7 +128,7 @@ class AttentionCall:
 
     @property
     def effects(self) -> EffectMatrix:
-        """What each look does to the target whose `backward` was called, not computed.
+        """Effect of each pair on the target whose `backward` was called, not computed.
 
         Raises:
             ValueError: the model was watched without `effects=True`, no gradient has come, or the
@@ -138,6 +137,7 @@ class AttentionCall:
         """
         if self.recorded_effects is not None and self.view is not None:
             return EffectMatrix.of(replace(self.view, source=self.recorded_effects))
+
         gradient = self.checked_gradient
         if gradient.problem_of_scores:
             raise ValueError(f"{self} has no effects: {gradient.problem_of_scores}")
@@ -149,6 +149,7 @@ class AttentionCall:
         assert self.view is not None
         self._check()
         self._refuse_if_overwritten(gradient.check_value)
+
         source = Effects(
             self.view.source,
             gradient.value,
@@ -171,7 +172,7 @@ class AttentionCall:
 
     @property
     def norms(self) -> NormMatrix:
-        """Weights times the length of what is looked at, A[i, j] · ‖v_j W_O‖, not computed.
+        """Weights times the norms of projected values, A[i, j] · ‖v_j W_O‖, not computed.
 
         The output projection W_O is the linear layer that got the output of the call, number for
         number.
@@ -305,17 +306,25 @@ class AttentionCall:
         return f"AttentionCall({self.index}, {self.module!r}, {self.kind}, {sizes}{kernel})"
 
 
-def layer_in(path: str) -> str:
+def layer_index(path: str) -> str:
     """Return the layer number in the path of a module, "" if there is none.
 
-    >>> layer_in("model.layers.5.self_attn")
+    >>> layer_index("model.layers.5.self_attn")
     '5'
     """
-    found = _NUMBER.search(path)
-    return found[1] if found else ""
+    number = _NUMBER.search(path)
+    return number[1] if number else ""
 
 
-def stack_of(module: str, kind: str) -> Stack:
+def layer_names(modules: Iterable[str]) -> dict[str, int] | dict[str, str]:
+    """Return what each module is called: by the number of its layer, if that tells all apart."""
+    layers = {module: layer_index(module) for module in modules}
+    if "" in layers.values() or len(set(layers.values())) < len(layers):
+        return {module: module for module in layers}
+    return {module: int(layer) for module, layer in layers.items()}
+
+
+def stack_of(module: str, kind: str) -> StackName:
     """Return the stack of a call in an encoder–decoder.
 
     >>> stack_of("model.encoder.layers.0.self_attn", "self")
@@ -326,3 +335,24 @@ def stack_of(module: str, kind: str) -> Stack:
     if kind == "cross":
         return "cross"
     return "encoder" if "encoder" in module.split(".") else "decoder"
+
+
+def head_order(call: AttentionCall, heads: Sequence[range], total: int | None) -> list[int]:
+    """Return ranks in the order of their heads, where several processes have the heads of a call.
+
+    Args:
+        call: the call, for messages.
+        heads: the numbers of the heads of each rank.
+        total: the number of heads of all ranks.
+
+    Raises:
+        ValueError: the ranks don't have each head once.
+    """
+    ranks = sorted(range(len(heads)), key=lambda rank: heads[rank].start)
+    numbers = [head for rank in ranks for head in heads[rank]]
+    if total is None or numbers != list(range(total)):
+        raise ValueError(
+            f"the ranks must have each head of {call} once, and have {numbers} of {total}: "
+            "pass group=, the tensor-parallel one"
+        )
+    return ranks

@@ -1,4 +1,8 @@
-"""Compare sampled rows of A @ V with the kernel's output."""
+"""Compare sampled rows of A @ V with the kernel's output.
+
+A prompt is compared when its call is seen. Calls of a generation step have few queries, and their
+comparison costs mostly the overhead of operators: `StepChecks` compares equal ones together.
+"""
 
 import math
 from collections.abc import Sequence
@@ -10,15 +14,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.matrix.index import Index
+from regard.internals import without_torch_function
 from regard.matrix.scores import Scores
-from regard.matrix.source import Buffers, KeyColumns
+from regard.matrix.source import Buffers, Index, KeyColumns
+from regard.patterns import everyone
 from regard.patterns.pattern import Everyone
 
 ROWS = 4
 """Number of rows of each head that are recomputed."""
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
+
+_WAITING_BYTES = 1 << 25
+"""Size of the values that wait to be compared."""
 
 
 class Number(Protocol):
@@ -140,12 +148,16 @@ def row_gaps(
     """
     batch, heads, _, num_keys = source.shape
     with torch.autocast(source.device.type, enabled=False):
+        # 1. Scores.
         rows = source.rows(range(batch), range(heads), chosen)
         partial = [] if isinstance(source.full_pattern, Everyone) else [slice(0, num_keys)]
         columns = KeyColumns(range(num_keys), partial)
         scores = source.scores(rows, columns, Buffers(source.dtype, source.device))
-        # Kernels differ on rows whose keys are all masked by large negative numbers. NaN stays.
+
+        # 2. Kernels differ on rows whose keys are all masked by large negative numbers. NaN stays.
         comparable = ~(scores.amax(dim=-1) <= torch.finfo(torch.float16).min)
+
+        # 3. Weights, which sum to less than 1 with a sink.
         if source.sinks is None:
             weights = scores.softmax(dim=-1)
         else:
@@ -187,18 +199,113 @@ def _gaps(
     grouped = weights.reshape(batch, value.shape[1], -1, num_keys)
     expected = (grouped @ value).view(batch, heads, count, -1)
     size = (grouped.abs() @ value.abs()).view(batch, heads, count, -1).amax(dim=-1)
-    given = output.to(weights.dtype)
-    return (expected - given).abs().amax(dim=-1) / size.clamp(min=torch.finfo(size.dtype).tiny)
+    difference = (expected - output.to(weights.dtype)).abs().amax(dim=-1)
+    return difference / size.clamp(min=torch.finfo(size.dtype).tiny)
 
 
 def sampled_rows(num_queries: int, index: int) -> Index:
     """Return the last row and a few others, different ones in each call."""
     if num_queries <= ROWS:
         return range(num_queries)
-    others = [(index * _GOLDEN + part / (ROWS - 1)) % 1 for part in range(ROWS - 1)]
-    chosen = {num_queries - 1, *(int(num_queries * other) for other in others)}
+    shares = [(index * _GOLDEN + part / (ROWS - 1)) % 1 for part in range(ROWS - 1)]
+    chosen = {num_queries - 1, *(int(num_queries * share) for share in shares)}
     return torch.tensor(sorted(chosen), device="cpu")
 
 
 def _as_slice(rows: Index) -> Tensor | slice:
     return slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+
+
+class StepChecks:
+    """Compares calls of few queries together: on small tensors, operators are mostly overhead.
+
+    A check that is read earlier is made then.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[_PendingGap] = []
+        self._num_bytes = 0
+
+    def add(
+        self,
+        source: Scores,
+        value: Float[Tensor, "batch key_heads keys value_dim"],
+        output: Float[Tensor, "batch heads queries value_dim"],
+    ) -> Check | None:
+        """Return the check of a call, to be made later; None if there is nothing to gain.
+
+        Args:
+            source: the scores of the call.
+            value: its values.
+            output: the kernel's output.
+        """
+        num_bytes = value.numel() * value.element_size()
+        is_small = 0 < source.shape[2] <= ROWS and 0 < num_bytes <= _WAITING_BYTES // 8
+        is_plain = source.bias is None and source.sinks is None
+        if not (is_small and is_plain and isinstance(source.pattern, Everyone)):
+            return None
+
+        query, key = source.query, source.key
+        assert isinstance(query, Tensor)
+        assert isinstance(key, Tensor)
+        # The model may overwrite them.
+        copies = query.clone(), key.clone(), value.clone(), output.clone()
+        pending = _PendingGap(copies, source.scale)
+        self._waiting.append(pending)
+        self._num_bytes += num_bytes
+        if self._num_bytes > _WAITING_BYTES:
+            self.run()
+        return Check(pending, tolerance(output.dtype))
+
+    def run(self) -> None:
+        """Compare all calls that wait."""
+        waiting, self._waiting, self._num_bytes = self._waiting, [], 0
+        batches: dict[object, list[_PendingGap]] = {}
+        for pending in waiting:
+            if pending.tensors is not None:
+                batches.setdefault(pending.batch_key, []).append(pending)
+        for batch in batches.values():
+            _compare(batch)
+
+
+@dataclass(eq=False)
+class _PendingGap:
+    """The largest difference of a call, compared when it is read or with calls of equal sizes.
+
+    Attributes:
+        tensors: copies of its query, key, value and output; None once they are compared.
+        scale: its factor on the scores.
+        gap: the difference; None until they are compared.
+    """
+
+    tensors: tuple[Tensor, Tensor, Tensor, Tensor] | None
+    scale: float
+    gap: Float[Tensor, ""] | None = None
+
+    @property
+    def batch_key(self) -> object:
+        """A key of calls that can be compared together."""
+        assert self.tensors is not None
+        query, key, value, output = self.tensors
+        shapes = query.shape, key.shape, value.shape
+        return shapes, query.dtype, output.dtype, query.device, self.scale
+
+    def item(self) -> float:
+        if self.tensors is not None:
+            _compare([self])
+        assert self.gap is not None
+        return self.gap.item()
+
+
+@torch.no_grad()
+def _compare(batch: Sequence[_PendingGap]) -> None:
+    """Find the largest difference of each call, and drop its tensors."""
+    tensors = [pending.tensors for pending in batch if pending.tensors is not None]
+    # Reading a check inside a watched model must not be watched.
+    with without_torch_function():
+        query, key, value, output = (torch.cat(copies) for copies in zip(*tensors, strict=True))
+        source = Scores(query, key, everyone(), None, batch[0].scale, None, 0)
+        gaps = row_gaps(source, value, output, range(output.shape[2]))
+        largest = gaps.view(len(batch), -1).amax(dim=1).unbind()
+    for pending, gap in zip(batch, largest, strict=True):
+        pending.gap, pending.tensors = gap, None

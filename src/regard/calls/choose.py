@@ -9,29 +9,27 @@ from regard.matrix.lazy_matrix import LazyMatrix
 
 Matrix = TypeVar("Matrix", bound=LazyMatrix)
 
+MatrixOrCall = AttentionMatrix | AttentionCall
 
-def one_sequence(
-    what: AttentionMatrix | AttentionCall, batch: int | None = None
-) -> AttentionMatrix:
+
+def one_sequence(matrix_or_call: MatrixOrCall, batch: int | None = None) -> AttentionMatrix:
     """Return the matrix of one sequence: [heads, queries, keys] or [queries, keys].
 
     Args:
-        what: a matrix with or without these axes, or a call.
+        matrix_or_call: a matrix with or without these axes, or a call.
         batch: which sequence; needed if there are several.
 
     Raises:
-        TypeError: `what` is neither a matrix nor a call.
+        TypeError: `matrix_or_call` is neither a matrix nor a call.
         ValueError: there are several sequences and `batch` is None.
         IndexError: `batch` is out of range.
     """
-    return sequence_of(what if isinstance(what, AttentionMatrix) else _matrix_of(what), batch)
+    return sequence_of(_matrix_of(matrix_or_call), batch)
 
 
-def one_or_all_sequences(
-    what: AttentionMatrix | AttentionCall, batch: int | None = None
-) -> AttentionMatrix:
+def one_or_all_sequences(matrix_or_call: MatrixOrCall, batch: int | None = None) -> AttentionMatrix:
     """Return the matrix of one sequence, or of all if there are several and none is chosen."""
-    matrix = what if isinstance(what, AttentionMatrix) else _matrix_of(what)
+    matrix = _matrix_of(matrix_or_call)
     several = batch is None and "batch" in matrix.axes and matrix.shape[0] != 1
     return matrix if several else sequence_of(matrix, batch)
 
@@ -48,7 +46,7 @@ def sequence_of(matrix: Matrix, batch: int | None = None) -> Matrix:
 
 
 def one_head(
-    what: AttentionMatrix | AttentionCall, head: int | None = None, batch: int | None = None
+    matrix_or_call: MatrixOrCall, head: int | None = None, batch: int | None = None
 ) -> AttentionMatrix:
     """Return the matrix of one head of one sequence, [queries, keys].
 
@@ -56,7 +54,7 @@ def one_head(
         ValueError: there are several heads or sequences and none is chosen, or `head` is given
             for a matrix without heads.
     """
-    return head_of(one_sequence(what, batch), head)
+    return head_of(one_sequence(matrix_or_call, batch), head)
 
 
 def head_of(matrix: Matrix, head: int | None = None) -> Matrix:
@@ -73,38 +71,39 @@ def head_of(matrix: Matrix, head: int | None = None) -> Matrix:
 
 
 def head_or_mean(
-    what: AttentionMatrix | AttentionCall, head: int | None = None, batch: int | None = None
+    matrix_or_call: MatrixOrCall, head: int | None = None, batch: int | None = None
 ) -> AttentionMatrix:
     """Return the matrix of one head, [queries, keys], or of all heads if `head` is None."""
-    matrix = one_sequence(what, batch)
+    matrix = one_sequence(matrix_or_call, batch)
     several = "heads" in matrix.axes and head is None and matrix.shape[0] != 1
     return matrix if several else one_head(matrix, head)
 
 
-def _matrix_of(what: Any) -> AttentionMatrix:
-    if isinstance(what, Sequence):
+def _matrix_of(matrix_or_call: Any) -> AttentionMatrix:
+    if isinstance(matrix_or_call, AttentionMatrix):
+        return matrix_or_call
+    if isinstance(matrix_or_call, Sequence):
         raise TypeError(
-            f"expected one call of attention, got {len(what)}: choose one, such as seen[5]"
+            f"expected one call of attention, got {len(matrix_or_call)}: choose one, such as "
+            "seen[5]"
         )
-    return checked(what).matrix
+    return checked(matrix_or_call).matrix
 
 
-def checked(what: Any) -> AttentionCall:
-    """Return `what`, or raise TypeError if it is not a call."""
-    if not isinstance(what, AttentionCall):
+def checked(call: Any) -> AttentionCall:
+    """Return a call as it is, or raise TypeError if it is none."""
+    if not isinstance(call, AttentionCall):
         raise TypeError(
-            f"expected an AttentionMatrix or an AttentionCall, got {type(what).__name__}; "
+            f"expected an AttentionMatrix or an AttentionCall, got {type(call).__name__}; "
             "make one of a tensor with AttentionMatrix.from_weights(weights)"
         )
-    return what
+    return call
 
 
-def listed(
-    calls: Sequence[AttentionCall | AttentionMatrix] | AttentionCall | AttentionMatrix,
-) -> list[AttentionCall]:
+def listed(calls: Sequence[MatrixOrCall] | MatrixOrCall) -> list[AttentionCall]:
     """Return one or several calls as a list."""
     several = calls if isinstance(calls, Sequence) else [calls]
     return [
-        AttentionCall.of(one) if isinstance(one, AttentionMatrix) else checked(one)
-        for one in several
+        AttentionCall.of(call) if isinstance(call, AttentionMatrix) else checked(call)
+        for call in several
     ]

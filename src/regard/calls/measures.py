@@ -10,14 +10,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.calls.call import AttentionCall
-from regard.calls.choose import one_or_all_sequences
+from regard.calls.choose import MatrixOrCall, one_or_all_sequences
 from regard.matrix import AttentionMatrix, Distance, Entropy, Offsets
-from regard.matrix.distance import DistanceResult
+from regard.matrix.distance import DistanceResult, OffsetsResult
 from regard.matrix.entropy import EntropyResult
-from regard.matrix.index import as_tensor
-from regard.matrix.offsets import OffsetsResult
-from regard.matrix.progress import progressing
 from regard.matrix.reduction import AnyReduction
+from regard.matrix.source import as_tensor
+from regard.progress import progressing
 
 
 @dataclass(frozen=True)
@@ -71,36 +70,37 @@ REDUCTIONS = (Entropy(), Distance(), Offsets(1))
 
 
 def measure_and(
-    what: AttentionMatrix | AttentionCall, batch: int | None, *reductions: AnyReduction
+    matrix_or_call: MatrixOrCall, batch: int | None, *reductions: AnyReduction
 ) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
     """Return the result of `measure`, and of other reductions from the same pass."""
-    matrix = one_or_all_sequences(what, batch)
+    matrix = one_or_all_sequences(matrix_or_call, batch)
     results = matrix.summarize(*REDUCTIONS, *reductions, progress=False)
-    return measured(what, matrix, *results[: len(REDUCTIONS)]), results[len(REDUCTIONS) :]
+    return measured(matrix_or_call, matrix, *results[: len(REDUCTIONS)]), results[len(REDUCTIONS) :]
 
 
 def measured(
-    what: AttentionMatrix | AttentionCall,
+    matrix_or_call: MatrixOrCall,
     matrix: AttentionMatrix,
     entropy: EntropyResult,
     distance: DistanceResult,
     offsets: OffsetsResult,
 ) -> dict[str, Tensor]:
     """Return the result of `measure` from those of `REDUCTIONS` over a matrix."""
-    found = {"entropy": entropy.nats.mean(dim=-1)}
+    known = {"entropy": entropy.nats.mean(dim=-1)}
     keys = as_tensor(matrix.view.keys)
     if 0 in keys:
-        found["first"] = offsets.first
-    if isinstance(what, AttentionMatrix) or what.kind != "cross":
-        found["distance"] = distance.mean
+        known["first"] = offsets.first
+    if isinstance(matrix_or_call, AttentionMatrix) or matrix_or_call.kind != "cross":
+        known["distance"] = distance.mean
         # Weights of keys outside the slice are unknown.
         own = matrix.view.source.positions(matrix.view.queries).cpu()
         if bool(torch.isin(own, keys).all()):
-            found["itself"] = offsets.itself
+            known["itself"] = offsets.itself
         if bool(torch.isin(own[own > 0] - 1, keys).all()):
-            found["previous"] = offsets.previous
-    unknown = torch.full_like(found["entropy"], torch.nan)
-    numbers = {name: found.get(name, unknown).float().cpu() for name in MEASURES}
+            known["previous"] = offsets.previous
+
+    unknown = torch.full_like(known["entropy"], torch.nan)
+    numbers = {name: known.get(name, unknown).float().cpu() for name in MEASURES}
     one_head = "heads" not in matrix.axes
     return {name: x[..., None] if one_head else x for name, x in numbers.items()}
 
@@ -127,15 +127,18 @@ def measures(
     if not len(calls):
         return {name: torch.zeros(0, 0) for name in MEASURES}
     listed = progressing(calls, "layers", len(calls), progress)
-    found = [measure(call, batch) for call in listed]
-    counts = sorted({tuple(one["entropy"].shape[:-1]) for one in found})
+    by_call = [measure(call, batch) for call in listed]
+    counts = sorted({tuple(numbers["entropy"].shape[:-1]) for numbers in by_call})
     if len(counts) > 1:
-        numbers = ", ".join(str(count[0] if count else 1) for count in counts)
+        got = ", ".join(str(count[0] if count else 1) for count in counts)
         raise ValueError(
-            f"calls must have equally many sequences, got {numbers}: choose one with batch=0"
+            f"calls must have equally many sequences, got {got}: choose one with batch=0"
         )
-    most = max(one["entropy"].shape[-1] for one in found)
-    return {name: torch.stack([_padded(one[name], most) for one in found]) for name in MEASURES}
+    num_heads = max(numbers["entropy"].shape[-1] for numbers in by_call)
+    return {
+        name: torch.stack([_padded(numbers[name], num_heads) for numbers in by_call])
+        for name in MEASURES
+    }
 
 
 def _padded(

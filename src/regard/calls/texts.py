@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from regard.calls.call import AttentionCall, Stack, stack_of
+from regard.calls.call import AttentionCall, StackName, stack_of
 from regard.calls.choose import one_sequence
 from regard.calls.tokens import readable
 from regard.matrix import AttentionMatrix
-from regard.matrix.index import as_tensor
+from regard.matrix.source import as_tensor
 
-_SIDES: dict[Stack, tuple[int, int]] = {"encoder": (0, 0), "decoder": (1, 1), "cross": (1, 0)}
+_SIDES: dict[StackName, tuple[int, int]] = {"encoder": (0, 0), "decoder": (1, 1), "cross": (1, 0)}
 """The texts of queries and keys of each stack of an encoder–decoder."""
 
 
@@ -44,7 +44,7 @@ class TextPart:
 
 
 @dataclass(frozen=True)
-class Layer:
+class TextLayer:
     """A call of attention on the page.
 
     Attributes:
@@ -80,7 +80,7 @@ def texts_of(tokens: Sequence[str], source: Sequence[str] | None) -> list[Text]:
 
 def layers_of(
     calls: Sequence[AttentionCall], texts: Sequence[Text], batch: int | None
-) -> list[Layer]:
+) -> list[TextLayer]:
     """Return each call with its query and key tokens.
 
     Raises:
@@ -89,35 +89,41 @@ def layers_of(
     """
     if not calls:
         raise ValueError("there are no calls of attention to show")
-    layers: list[Layer] = []
+
+    # 1. The tokens of each call.
+    layers: list[TextLayer] = []
     for call in calls:
-        group, *sides = _placed(call, num_texts=len(texts))
+        group, *sides = _stack_and_texts(call, num_texts=len(texts))
         if call.index < 0:
             call = replace(call, kind="self" if len(texts) == 1 else "cross")
         queries, keys = _parts(call, one_sequence(call, batch), texts, *sides)
-        layers.append(Layer(call, group, "layer", call.layer, queries, keys))
-    _check_alike(layers)
-    told_apart = {(layer.group, layer.name) for layer in layers}
-    if len(told_apart) == len(layers) and all(layer.name for layer in layers):
+        layers.append(TextLayer(call, group, "layer", call.layer, queries, keys))
+    _check_same_tokens(layers)
+
+    # 2. Names: numbers of layers, if these tell all apart; otherwise calls of a stack are counted.
+    names = {(layer.group, layer.name) for layer in layers}
+    if len(names) == len(layers) and all(layer.name for layer in layers):
         return layers
-    alone = all(call.index < 0 for call in calls)
-    kind = "" if len(layers) == 1 else "matrix" if alone else "call"
-    counted = {layer.group: 0 for layer in layers}
-    for place, layer in enumerate(layers):
-        layers[place] = replace(layer, kind=kind, name=str(counted[layer.group]))
-        counted[layer.group] += 1
+    are_matrices = all(call.index < 0 for call in calls)
+    kind = "" if len(layers) == 1 else "matrix" if are_matrices else "call"
+    counts = {layer.group: 0 for layer in layers}
+    for index, layer in enumerate(layers):
+        layers[index] = replace(layer, kind=kind, name=str(counts[layer.group]))
+        counts[layer.group] += 1
     return layers
 
 
-def check_whole(layers: Sequence[Layer], texts: Sequence[Text]) -> None:
+def check_whole(layers: Sequence[TextLayer], texts: Sequence[Text]) -> None:
     """Raise ValueError unless queries and keys of each layer are whole texts."""
     for layer in layers:
-        for what, part in (("queries", layer.queries), ("keys", layer.keys)):
+        for axis, part in (("queries", layer.queries), ("keys", layer.keys)):
             if len(part.pieces) != len(texts[part.text].pieces):
-                raise _misfit(layer.call, what, texts[part.text], len(part.pieces))
+                raise _length_error(layer.call, axis, texts[part.text], len(part.pieces))
 
 
-def rows_as_text(layers: Sequence[Layer], texts: Sequence[Text]) -> tuple[list[Layer], list[Text]]:
+def rows_as_text(
+    layers: Sequence[TextLayer], texts: Sequence[Text]
+) -> tuple[list[TextLayer], list[Text]]:
     """Make the queries a second text if they are only the last tokens of the text.
 
     So they are after a cached prefix, for which no queries are computed. Other layers and texts are
@@ -134,7 +140,7 @@ def rows_as_text(layers: Sequence[Layer], texts: Sequence[Text]) -> tuple[list[L
     ]
 
 
-def _placed(call: AttentionCall, num_texts: int) -> tuple[str, int, int]:
+def _stack_and_texts(call: AttentionCall, num_texts: int) -> tuple[str, int, int]:
     """Return the stack of a call and its two texts."""
     if num_texts == 1:
         if call.kind == "cross":
@@ -166,31 +172,31 @@ def _parts(
     columns = as_tensor(view.keys).tolist()
     if queries != keys:
         rows = as_tensor(view.queries).tolist()
-        return (
-            _picked(call, matrix, "queries", texts, queries, rows, num_queries),
-            _picked(call, matrix, "keys", texts, keys, columns, num_keys),
-        )
-    rows = view.source.positions(view.queries).tolist()
-    if rows != columns and len(texts[keys].pieces) != num_keys:
-        # The tokens of a slice can't be both its queries and its keys.
-        fits = len(rows) == len(texts[keys].pieces)
-        what, size = ("keys", len(columns)) if fits else ("queries", len(rows))
-        raise _misfit(call, what, texts[keys], size, matrix)
-    if rows and not 0 <= min(rows) <= max(rows) < num_keys:
-        raise ValueError(
-            f"{call.module} has queries at positions {min(rows)} to {max(rows)} of a text with "
-            f"{num_keys} tokens: pass the tokens of the queries, and those of the keys as source="
-        )
+    else:
+        # Queries have positions among the tokens of the keys.
+        rows, num_queries = view.source.positions(view.queries).tolist(), num_keys
+        if rows != columns and len(texts[keys].pieces) != num_keys:
+            # The tokens of a slice can't be both its queries and its keys.
+            fits = len(rows) == len(texts[keys].pieces)
+            axis, size = ("keys", len(columns)) if fits else ("queries", len(rows))
+            raise _length_error(call, axis, texts[keys], size, matrix)
+        if rows and not 0 <= min(rows) <= max(rows) < num_keys:
+            raise ValueError(
+                f"{call.module} has queries at positions {min(rows)} to {max(rows)} of a text with "
+                f"{num_keys} tokens: pass the tokens of the queries, and those of the keys as "
+                "source="
+            )
+
     return (
-        _picked(call, matrix, "queries", texts, keys, rows, num_keys),
-        _picked(call, matrix, "keys", texts, keys, columns, num_keys),
+        _tokens_at(call, matrix, "queries", texts, queries, rows, num_queries),
+        _tokens_at(call, matrix, "keys", texts, keys, columns, num_keys),
     )
 
 
-def _picked(
+def _tokens_at(
     call: AttentionCall,
     matrix: AttentionMatrix,
-    what: str,
+    axis: str,
     texts: Sequence[Text],
     number: int,
     positions: list[int],
@@ -199,7 +205,7 @@ def _picked(
     """Return the tokens at some positions, given those tokens or the whole text."""
     text = texts[number]
     if len(text.pieces) not in (len(positions), size):
-        raise _misfit(call, what, text, len(positions), matrix)
+        raise _length_error(call, axis, text, len(positions), matrix)
     pieces = text.pieces
     if len(pieces) == size:
         pieces = [pieces[position] for position in positions]
@@ -217,9 +223,9 @@ def _name(text: str, positions: list[int], size: int) -> str:
     return f"part of {text}"
 
 
-def _check_alike(layers: Sequence[Layer]) -> None:
+def _check_same_tokens(layers: Sequence[TextLayer]) -> None:
     """Raise ValueError unless all layers of a stack have the same tokens."""
-    firsts: dict[str, Layer] = {}
+    firsts: dict[str, TextLayer] = {}
     for number, layer in enumerate(layers):
         first = firsts.setdefault(layer.group, layer)
         if (first.queries, first.keys) != (layer.queries, layer.keys):
@@ -229,8 +235,8 @@ def _check_alike(layers: Sequence[Layer]) -> None:
             )
 
 
-def _misfit(
-    call: AttentionCall, what: str, text: Text, size: int, matrix: AttentionMatrix | None = None
+def _length_error(
+    call: AttentionCall, axis: str, text: Text, size: int, matrix: AttentionMatrix | None = None
 ) -> ValueError:
     """Return the error that a text has another number of tokens than a call has."""
     hint = ""
@@ -241,12 +247,12 @@ def _misfit(
         )
     elif call.index < 0 and call.matrix.shape[-1] != call.matrix.shape[-2]:
         hint = "; for cross-attention, pass the tokens of the keys as source="
-    elif what == "queries" and size < len(text.pieces):
+    elif axis == "queries" and size < len(text.pieces):
         hint = (
             "; join the steps of a generated text with seen.stitched(), and leave out its last "
             "token, which the model has not read"
         )
     return ValueError(
-        f"{text.name} has {len(text.pieces)} tokens, but {call.module} has {size} {what}: pass one "
+        f"{text.name} has {len(text.pieces)} tokens, but {call.module} has {size} {axis}: pass one "
         f"token for each, including special tokens and padding{hint}"
     )

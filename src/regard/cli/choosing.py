@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from regard.calls.first_look import first_look, reason
-from regard.calls.texts import Layer
+from regard.calls.first_pair import first_pair, reason
+from regard.calls.texts import TextLayer
 from regard.calls.tokens import label
 from regard.cli.running import layer_number
 from regard.views.numbers import in_figures
@@ -68,7 +68,9 @@ def _alike(wanted: str, places: Sequence[int], num_tokens: int) -> str:
     return f"the token “{wanted}”; for position {wanted}, pass --token @{wanted}" * is_position
 
 
-def chosen_token(layers: Sequence[Layer], wanted: str | None, *, head: int | None = None) -> Chosen:
+def chosen_token(
+    layers: Sequence[TextLayer], wanted: str | None, *, head: int | None = None
+) -> Chosen:
     """Return the token of `--token`, or by default the one that a page shows first.
 
     Args:
@@ -81,7 +83,7 @@ def chosen_token(layers: Sequence[Layer], wanted: str | None, *, head: int | Non
         return asked_token(wanted, pieces)
     if len(pieces) == 1:
         return Chosen(0)
-    first = first_look(layers, head=head)
+    first = first_pair(layers, head=head)
     why = reason(first, layers)
     if not first.is_last and first.key is not None:
         layer = layers[first.layer]

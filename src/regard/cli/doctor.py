@@ -10,7 +10,7 @@ import torch
 from rich.table import Table
 
 from regard import __version__, attend, causal
-from regard.attention.plan import BACKENDS
+from regard.attention.choose import BACKENDS
 from regard.cli.console import one_line_errors, out, print_json
 from regard.cli.options import JsonOption
 

@@ -7,8 +7,8 @@ import torch
 
 from regard.calls import AttentionCall
 from regard.calls.choose import one_sequence
-from regard.calls.first_look import informative
-from regard.calls.texts import Layer
+from regard.calls.first_pair import informative
+from regard.calls.texts import TextLayer
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class RankedHead:
         strength: the largest weight on an informative word, or the largest effect by size.
     """
 
-    layer: Layer
+    layer: TextLayer
     head: int
     keys: list[int]
     weights: list[float]
@@ -31,7 +31,7 @@ class RankedHead:
 
 
 def ranked_heads(
-    layers: Sequence[Layer], token: int, *, head: int | None, top: int, effects: bool = False
+    layers: Sequence[TextLayer], token: int, *, head: int | None, top: int, effects: bool = False
 ) -> list[RankedHead]:
     """Return the strongest keys of a token in each head, by `RankedHead.strength`.
 

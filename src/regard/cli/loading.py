@@ -8,9 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from regard.calls.call import layer_in
-from regard.hf.config import config_of
-from regard.hf.safe_weights import check_safetensors
+from regard.calls.call import layer_index
+from regard.hf.untrusted import check_safetensors, config_of
 
 Kind = Literal["text", "text to text", "image"]
 
@@ -164,7 +163,7 @@ def _check_tokenizer(where: str, options: dict[str, Any]) -> None:
 
 def _check_complete(model: str, missing: Iterable[str]) -> None:
     """Raise OSError if attention weights are missing: transformers initialises them randomly."""
-    lost = sorted(name for name in missing if layer_in(name))
+    lost = sorted(name for name in missing if layer_index(name))
     if lost:
         raise OSError(
             f"{len(lost)} weights of {model} are missing ({lost[0]}, …): its files don't fit its "

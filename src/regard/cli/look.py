@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from regard.calls.texts import Layer
+from regard.calls.texts import TextLayer
 from regard.calls.tokens import label, readable
 from regard.cli.choosing import Chosen, asked_token, chosen_token
 from regard.cli.console import one_line_errors, out, print_json, tell
@@ -143,7 +143,7 @@ def _check_page(head: int | None, token: str | None) -> None:
             )
 
 
-def _chosen(found: Run, head: int | None) -> list[Layer]:
+def _chosen(found: Run, head: int | None) -> list[TextLayer]:
     """Return the layers to show: those of the decoder, if there is one.
 
     Raises:

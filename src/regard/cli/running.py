@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.calls import AttentionCall
-from regard.calls.call import layer_in
-from regard.calls.texts import Layer, layers_of, texts_of
+from regard.calls.call import layer_index
+from regard.calls.texts import TextLayer, layers_of, texts_of
 from regard.cli.console import doing
 from regard.cli.loading import Loaded, load
 from regard.cli.next_token import NextToken
@@ -44,7 +44,7 @@ class Run:
     offsets: list[tuple[int, int]] | None = None
     logit: float | None = None
 
-    def layers_of(self, calls: Sequence[AttentionCall]) -> list[Layer]:
+    def layers_of(self, calls: Sequence[AttentionCall]) -> list[TextLayer]:
         """Return calls with their query and key tokens."""
         return layers_of(calls, texts_of(self.tokens, self.source), None)
 
@@ -145,7 +145,7 @@ def run(
 def _check_layer(loaded: Loaded, layer: int | None) -> None:
     if layer is None:
         return
-    numbers = {int(layer_in(name) or 0) for name, _ in loaded.model.named_modules()}
+    numbers = {int(layer_index(name) or 0) for name, _ in loaded.model.named_modules()}
     if layer not in numbers:
         last = max(numbers, default=0)
         raise ValueError(f"--layer must be from 0 to {last}, got {layer}")

@@ -7,12 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.calls.head_effects import HeadEffects, How, by_layer, layer_names
+from regard.calls.call import layer_names
+from regard.calls.outputs import HeadEffects, How, by_layer
 from regard.effects.ablate import ablate
 from regard.effects.layers import Layer
 from regard.effects.reuse import Reuse
 from regard.effects.scaling import Scaling
-from regard.matrix.progress import progressing
+from regard.progress import progressing
 from regard.watch.where import check_model
 
 _SCALED = 0.75

@@ -21,10 +21,8 @@ from regard.effects.places import GrowingKeys, has_tokens, is_memory, places
 from regard.internals import without_torch_function
 from regard.matrix.scores import Scores
 from regard.patterns import Cover, Pattern
-from regard.patterns.cover import Span
-from regard.patterns.narrowed import narrowed
-from regard.patterns.shifted import Shifted
-from regard.positions.joined import joined
+from regard.patterns.pattern import Shifted, Span, intersect
+from regard.positions.bias import compose
 from regard.watch.masks import Masks, Sizes
 from regard.watch.module_stack import Frame
 from regard.watch.product import NarrowedScores, Product, WeightMask, key_of
@@ -178,9 +176,9 @@ class _KnockOut(Alteration):
             call = self._attended(call, inputs, knocked, heads, rows)
         call = replace(call, original=call.output, kernel_lse=None)
         if len(heads) == call.query.shape[1]:
-            return replace(call, pattern=narrowed(call.pattern, ~knocked))
+            return replace(call, pattern=intersect(call.pattern, ~knocked))
         forbidden = Forbidden(knocked, tuple(heads), call.query.shape[1])
-        return replace(call, bias=joined(call.bias, forbidden))
+        return replace(call, bias=compose(call.bias, forbidden))
 
     def narrow(
         self, scores: Tensor, key_axis: int, mask: ScoreMask | None, num_heads: int | None

@@ -10,10 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.calls.call import AttentionCall
-from regard.calls.head_effects import layer_names
+from regard.calls.call import AttentionCall, layer_names
 from regard.internals import without_torch_function
-from regard.matrix.result import Result
+from regard.matrix.reduction import Result
 from regard.watch.module_stack import named_modules
 from regard.watch.watch import watch
 

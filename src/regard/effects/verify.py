@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.calls.head_effects import HeadEffects, How
+from regard.calls.outputs import HeadEffects, How
 from regard.effects.heads import Run, heads
 from regard.effects.layers import Layer
 from regard.errors import check_positive

@@ -35,20 +35,20 @@ def register() -> None:
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)
     # transformers calls this to validate `attn_implementation`, and accepts any registered name.
-    asked = PreTrainedModel.get_correct_attn_implementation
-    if getattr(asked, "__module__", None) != __name__:
-        PreTrainedModel.get_correct_attn_implementation = _refusing(asked)
+    validate = PreTrainedModel.get_correct_attn_implementation
+    if getattr(validate, "__module__", None) != __name__:
+        PreTrainedModel.get_correct_attn_implementation = _refusing(validate)
 
 
-def _refusing(asked: Callable[..., str]) -> Callable[..., str]:
+def _refusing(validate: Callable[..., str]) -> Callable[..., str]:
     """Wrap the validation so that it raises for models with their own attention code."""
 
     def get_correct_attn_implementation(
-        self: Any, requested_attention: str | None, *more: Any, **options: Any
+        self: Any, requested_attention: str | None, *arguments: Any, **options: Any
     ) -> str:
         if requested_attention == NAME and not _can_choose(self):
-            raise ValueError(_by_itself(self))
-        return asked(self, requested_attention, *more, **options)
+            raise _own_attention_error(self)
+        return validate(self, requested_attention, *arguments, **options)
 
     return get_correct_attn_implementation
 
@@ -68,8 +68,8 @@ def _can_choose(model: Any) -> bool:
     return not re.search(r"^\s*import timm$", source, re.MULTILINE)
 
 
-def _by_itself(model: nn.Module) -> str:
-    return f"{type(model).__name__} has its own attention code, which can't be replaced"
+def _own_attention_error(model: nn.Module) -> ValueError:
+    return ValueError(f"{type(model).__name__} has its own attention code, which can't be replaced")
 
 
 def use(model: Model, *, pattern: Pattern | Mapping[int, Pattern] | None = None) -> Model:
@@ -92,7 +92,7 @@ def use(model: Model, *, pattern: Pattern | Mapping[int, Pattern] | None = None)
     for part in model.modules():
         # transformers leaves such a part as it is, with a warning.
         if hasattr(part, "set_attn_implementation") and not _can_choose(part):
-            raise ValueError(_by_itself(part))
+            raise _own_attention_error(part)
     choose(NAME)
     _set_patterns(model, pattern)
     return model
@@ -104,9 +104,9 @@ def _set_patterns(model: nn.Module, pattern: Pattern | Mapping[int, Pattern] | N
         known = {number for number in layers.values() if number is not None}
         unknown = sorted(set(pattern) - known)
         if unknown:
-            there = f"{min(known)} to {max(known)}" if known else "not numbered"
+            numbers = f"{min(known)} to {max(known)}" if known else "not numbered"
             raise ValueError(
-                f"pattern names layers {unknown}, but those of {type(model).__name__} are {there}"
+                f"pattern names layers {unknown}, but those of {type(model).__name__} are {numbers}"
             )
     for module, number in layers.items():
         chosen = pattern

@@ -64,7 +64,7 @@ class TransformerBlock(nn.Module):
             pattern: combined with the layer's pattern by `&`.
             cache: keys and values of earlier tokens; those of `x` are appended.
         """
-        x = x + self.dropout(self.attention(self._looking(x), pattern=pattern, cache=cache))
+        x = x + self.dropout(self.attention(self._attention_input(x), pattern=pattern, cache=cache))
         x = x if self.norm_first else self.attention_norm(x)
         if self.feed_forward is None or self.feed_forward_norm is None:
             return x
@@ -83,7 +83,7 @@ class TransformerBlock(nn.Module):
 
         Args: as for `forward`; the cache is not changed.
         """
-        return self.attention.matrix(self._looking(x), pattern=pattern, cache=cache)
+        return self.attention.matrix(self._attention_input(x), pattern=pattern, cache=cache)
 
-    def _looking(self, x: Tensor) -> Tensor:
+    def _attention_input(self, x: Tensor) -> Tensor:
         return self.attention_norm(x) if self.norm_first else x

@@ -84,36 +84,39 @@ class KeyValueCache:
         return f"KeyValueCache({self._length} tokens)"
 
 
-def _extended(room: Tensor | None, length: int, new: Tensor, name: str) -> Tensor:
+def _extended(buffer: Tensor | None, length: int, new: Tensor, name: str) -> Tensor:
     """Return the buffer with new vectors after the first `length`."""
-    if room is None:
+    if buffer is None:
         # Copy the first tokens too, so that the caller's tensor is never written to.
-        room = new[:, :, :0]
+        buffer = new[:, :, :0]
     if torch.is_grad_enabled():
         # Earlier calls may need the old buffer for their gradient.
-        return _joined(room, length, new, name)
-    _check(room, new, name)
+        return _joined(buffer, length, new, name)
+
+    _check(buffer, new, name)
     needed = length + new.shape[2]
-    if needed > room.shape[2]:
-        more = room.new_empty(*room.shape[:2], max(needed, 2 * length), room.shape[3])
-        more[:, :, :length] = room[:, :, :length]
-        room = more
-    room[:, :, length:needed] = new
-    return room
+    if needed > buffer.shape[2]:
+        larger = buffer.new_empty(*buffer.shape[:2], max(needed, 2 * length), buffer.shape[3])
+        larger[:, :, :length] = buffer[:, :, :length]
+        buffer = larger
+    buffer[:, :, length:needed] = new
+    return buffer
 
 
-def _joined(room: Tensor, length: int, new: Tensor, name: str) -> Tensor:
-    _check(room, new, name)
-    return torch.cat([room[:, :, :length], new], dim=2)
+def _joined(buffer: Tensor, length: int, new: Tensor, name: str) -> Tensor:
+    _check(buffer, new, name)
+    return torch.cat([buffer[:, :, :length], new], dim=2)
 
 
-def _check(room: Tensor, new: Tensor, name: str) -> None:
-    expected = (*room.shape[:2], new.shape[2], room.shape[3])
+def _check(buffer: Tensor, new: Tensor, name: str) -> None:
+    expected = (*buffer.shape[:2], new.shape[2], buffer.shape[3])
     if new.shape != expected:
         raise ValueError(
             f"{name} must have the shape {list(expected)} to fit the cache, got {list(new.shape)}"
         )
-    for what in ("dtype", "device"):
-        there, here = getattr(room, what), getattr(new, what)
-        if there != here:
-            raise ValueError(f"{name} must have the {what} of the cache ({there}), got {here}")
+    for attribute in ("dtype", "device"):
+        cached, added = getattr(buffer, attribute), getattr(new, attribute)
+        if cached != added:
+            raise ValueError(
+                f"{name} must have the {attribute} of the cache ({cached}), got {added}"
+            )

@@ -1,5 +1,13 @@
-"""Self-attention inside a recurrent network."""
+"""Self-attention inside a recurrent network, and the alignments that score its states.
 
+An alignment scores the current state against all states so far. The projection of a state doesn't
+depend on later ones, so it is computed once per state and kept:
+
+    projected_states = align.project(states)                    once per state
+    scores           = align.score(state, projected_states)     in each step
+"""
+
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -7,8 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import check_positive
-from regard.layers.alignment import alignment
+from regard.errors import check_choice, check_positive
 from regard.patterns import padding
 
 
@@ -17,7 +24,7 @@ class RecurrentState(NamedTuple):
 
     Attributes:
         states: h_1 … h_t, [batch, steps, state_dim].
-        marks: the alignment's view of the states, [batch, steps, state_dim].
+        marks: the states as the alignment projects them, [batch, steps, state_dim].
         context: c_t, [batch, state_dim].
     """
 
@@ -93,13 +100,16 @@ class RecurrentSelfAttention(nn.Module):
             ValueError: `lengths` doesn't fit.
         """
         num_steps = x.shape[1]
-        real = None
+
+        # 1. NaN in the padding must not reach a gradient.
+        is_real = None
         if lengths is not None:
             pattern = padding(lengths)
             pattern.check(x.shape[0], range(num_steps), num_steps)
-            real = pattern.allows([0], range(num_steps)).to(x.device)[:, 0, :, None]
-            # NaN in the padding must not reach a gradient.
-            x = x.where(real, x.new_zeros(()))
+            is_real = pattern.allows([0], range(num_steps)).to(x.device)[:, 0, :, None]
+            x = x.where(is_real, x.new_zeros(()))
+
+        # 2. Each step needs the context of the one before.
         past: RecurrentState | None = None
         contexts: list[Tensor] = []
         rows: list[Tensor] = []
@@ -108,12 +118,14 @@ class RecurrentSelfAttention(nn.Module):
             contexts.append(past.context)
             rows.append(nn.functional.pad(weights, (0, num_steps - step - 1)))
         if past is None:
-            nothing = x.new_zeros(x.shape[0], 0, self.state_dim)
-            return RecurrentOutput(nothing, nothing, x.new_zeros(x.shape[0], 0, 0))
-        found = past.states, torch.stack(contexts, dim=1), torch.stack(rows, dim=1)
-        if real is not None:
-            found = (part.where(real, part.new_zeros(())) for part in found)
-        return RecurrentOutput(*found)
+            empty = x.new_zeros(x.shape[0], 0, self.state_dim)
+            return RecurrentOutput(empty, empty, x.new_zeros(x.shape[0], 0, 0))
+
+        # 3. Join the steps; those of the padding are zeros.
+        output = past.states, torch.stack(contexts, dim=1), torch.stack(rows, dim=1)
+        if is_real is not None:
+            output = (part.where(is_real, part.new_zeros(())) for part in output)
+        return RecurrentOutput(*output)
 
     def step(
         self, x: Float[Tensor, "batch input_dim"], past: RecurrentState | None = None
@@ -129,10 +141,73 @@ class RecurrentSelfAttention(nn.Module):
         """
         context = x.new_zeros(x.shape[0], self.state_dim) if past is None else past.context
         state = torch.tanh(self.transition(torch.cat([x, context], dim=1)))
-        states, marks = state[:, None], self.align.marks(state[:, None])
+        states, projected_states = state[:, None], self.align.project(state[:, None])
         if past is not None:
             states = torch.cat([past.states, states], dim=1)
-            marks = torch.cat([past.marks, marks], dim=1)
-        weights = torch.softmax(self.align.score(state, marks), dim=1)
+            projected_states = torch.cat([past.marks, projected_states], dim=1)
+        weights = torch.softmax(self.align.score(state, projected_states), dim=1)
         context = (weights[:, None] @ states)[:, 0]
-        return weights, RecurrentState(states, marks, context)
+        return weights, RecurrentState(states, projected_states, context)
+
+
+State = Float[Tensor, "batch state_dim"]
+States = Float[Tensor, "batch steps state_dim"]
+StepScores = Float[Tensor, "batch steps"]
+
+
+def alignment(name: str, state_dim: int) -> "Dot | Bilinear | Additive":
+    """Make an alignment by its name."""
+    check_choice("align", name, ("dot", "scaled_dot", "bilinear", "additive"))
+    if name == "bilinear":
+        return Bilinear(state_dim)
+    if name == "additive":
+        return Additive(state_dim)
+    return Dot(state_dim, scaled=name == "scaled_dot")
+
+
+class Dot(nn.Module):
+    """Score by the dot product h_i·h_t, or by h_i·h_t / √state_dim if scaled."""
+
+    def __init__(self, state_dim: int, *, scaled: bool) -> None:
+        super().__init__()
+        self.scale = 1.0 / math.sqrt(state_dim) if scaled else 1.0
+
+    def project(self, states: States) -> States:
+        """Return the states themselves."""
+        return states
+
+    def score(self, state: State, projected_states: States) -> StepScores:
+        return (projected_states @ state[:, :, None])[:, :, 0] * self.scale
+
+
+class Bilinear(nn.Module):
+    """Score by h_iᵀ W h_t, with a learned matrix W (Luong et al., 2015)."""
+
+    def __init__(self, state_dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(state_dim, state_dim))
+        nn.init.xavier_uniform_(self.weight)
+
+    def project(self, states: States) -> States:
+        """Return the states times W."""
+        return states @ self.weight
+
+    def score(self, state: State, projected_states: States) -> StepScores:
+        return (projected_states @ state[:, :, None])[:, :, 0]
+
+
+class Additive(nn.Module):
+    """Score by vᵀ tanh(W h_i + U h_t), with learned W, U and v (Bahdanau et al., 2015)."""
+
+    def __init__(self, state_dim: int) -> None:
+        super().__init__()
+        self.earlier = nn.Linear(state_dim, state_dim, bias=False)
+        self.current = nn.Linear(state_dim, state_dim, bias=False)
+        self.total = nn.Linear(state_dim, 1, bias=False)
+
+    def project(self, states: States) -> States:
+        """Return W h_i."""
+        return self.earlier(states)
+
+    def score(self, state: State, projected_states: States) -> StepScores:
+        return self.total(torch.tanh(projected_states + self.current(state)[:, None]))[:, :, 0]

@@ -10,7 +10,7 @@ from regard.attention import attend
 from regard.errors import check_positive
 from regard.matrix import AttentionMatrix
 from regard.patterns import Pattern
-from regard.patterns.narrowed import narrowed
+from regard.patterns.pattern import intersect
 
 
 class SelfAttention(nn.Module):
@@ -76,7 +76,7 @@ class SelfAttention(nn.Module):
             pattern: combined with the layer's pattern by `&`, such as padding.
         """
         query, key, value = (part(x)[:, None] for part in (self.query, self.key, self.value))
-        return attend(query, key, value, pattern=narrowed(self.pattern, pattern))[:, 0]
+        return attend(query, key, value, pattern=intersect(self.pattern, pattern))[:, 0]
 
     @torch.no_grad()
     def matrix(
@@ -87,4 +87,4 @@ class SelfAttention(nn.Module):
         Args: as for `forward`.
         """
         query, key = self.query(x)[:, None], self.key(x)[:, None]
-        return AttentionMatrix(query, key, pattern=narrowed(self.pattern, pattern))
+        return AttentionMatrix(query, key, pattern=intersect(self.pattern, pattern))

@@ -2,16 +2,18 @@
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.matrix.source import lowest
+from regard.patterns.integers import whole_numbers
 from regard.positions import Bias
+from regard.positions.bias import ComposedBias, compose
 from regard.positions.from_tensor import FromTensor
-from regard.positions.joined import Joined, joined
 
 _ROUNDING = 1e-3
 """Tolerance of weights below 0 or above 1."""
@@ -77,6 +79,25 @@ def check_range(weights: Float[Tensor, "batch heads queries keys"]) -> None:
         )
 
 
+def checked_indices(
+    indices: Sequence[int] | Tensor, argument: str, size: int, axis: str
+) -> Int[Tensor, "places"]:
+    """Return a list of indices of an axis as a tensor on the CPU, counted from the start.
+
+    Raises:
+        TypeError: they are not a list of integers.
+        IndexError: one is out of range.
+    """
+    numbers = whole_numbers(indices)
+    if numbers is None or numbers.dim() != 1:
+        raise TypeError(f"{argument} must be a list of integers, got {indices!r}")
+    numbers = numbers.cpu()
+    outside = numbers[(numbers < -size) | (numbers >= size)]
+    if len(outside):
+        raise IndexError(f"there are {size} {axis}, counted from 0, got index {int(outside[0])}")
+    return numbers % max(1, size)
+
+
 def detached(tensor: Tensor, *, copy: bool = False) -> Tensor:
     """Detach a tensor; copy it if `copy`, or if it is an inference tensor (no version counter)."""
     tensor = tensor.detach()
@@ -94,8 +115,8 @@ def detached_bias(bias: Bias | None, dtype: torch.dtype) -> Bias | None:
         dtype: the dtype of the queries. In wider scores, the lowest number of float16 would be a
             score like others: it becomes −inf.
     """
-    if isinstance(bias, Joined):
-        return joined(detached_bias(bias.first, dtype), detached_bias(bias.second, dtype))
+    if isinstance(bias, ComposedBias):
+        return compose(detached_bias(bias.first, dtype), detached_bias(bias.second, dtype))
     if isinstance(bias, FromTensor):
         values = bias.values.detach()
         smallest = torch.finfo(values.dtype).min

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.matrix.arguments import check_given, detached
-from regard.matrix.effects import Effects
+from regard.matrix.derived import Effects
 from regard.matrix.lazy_matrix import LazyMatrix
 from regard.matrix.matrix import AttentionMatrix
 from regard.matrix.scores import Scores

@@ -35,16 +35,16 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.attention import attend_with_lse
-from regard.matrix.index import read
-from regard.matrix.progress import progressing
 from regard.matrix.scores import Scores
 from regard.matrix.sharded import sharded_queries
+from regard.matrix.source import read
 from regard.matrix.view import View
 from regard.patterns import Pattern
-from regard.patterns.causal import Causal
 from regard.patterns.layout_cache import cached
 from regard.patterns.pattern import Everyone
+from regard.patterns.regular import Causal
 from regard.patterns.transposed import transposed
+from regard.progress import progressing
 
 _NEGLIGIBLE = 4.0
 """Keys are taken relative to a mean up to so many times as long as the shortest of them: they round

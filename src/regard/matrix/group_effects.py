@@ -1,20 +1,22 @@
 """Effects on groups of keys from outside of them, by one fused call for all."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention import attend_with_lse
-from regard.matrix.effects import Effects
-from regard.matrix.index import read
+from regard.matrix.derived import Effects
 from regard.matrix.scores import Scores
+from regard.matrix.source import read
 from regard.patterns import Pattern
 
 _PAIRS = 2**22
-"""So many pairs inside of a group are computed at once."""
+"""Number of pairs inside of a group that are computed at once."""
+
+_PerPosition = Float[Tensor, "batch heads positions _"]
+_Factors = tuple[_PerPosition, _PerPosition, _PerPosition, _PerPosition]
 
 
 def effects_from_outside(
@@ -24,11 +26,11 @@ def effects_from_outside(
 
     A sum over queries, Σ_i A[i, j] x_i, is attention too: of keys to queries, with the scores of
     the pairs less the log-sum-exp of their rows. With gradients and g·o for x, one fused call gives
-    the effect on each key, (Σ_i A[i, j] g_i) · v_j − Σ_i A[i, j] (g·o)_i. What queries inside of a
-    group do is computed and taken off.
+    the effect on each key, (Σ_i A[i, j] g_i) · v_j − Σ_i A[i, j] (g·o)_i. The effects of pairs
+    inside of a group are computed and subtracted.
 
     Args:
-        effects: of queries and keys that stand at the same positions.
+        effects: the effects, of queries and keys at the same positions.
         groups: the keys of each group, and the queries that don't count.
 
     Returns:
@@ -46,81 +48,70 @@ def effects_from_outside(
         return None
     effects.check()
     with torch.no_grad():
-        pairs = _Pairs.of(effects, weights)
-        by_key = pairs.by_key()
-        found = [
-            by_key[:, :, group.start : group.stop].sum(dim=2) - sum(pairs.inside(group))
+        factors = _factors(effects, weights)
+        by_key = _sums_by_key(factors, weights.full_pattern)
+        sums = [
+            by_key[:, :, group.start : group.stop].sum(dim=2)
+            - _sum_inside(factors, weights.full_pattern, group)
             for group in groups
         ]
-        return torch.stack(found, dim=2) if found else by_key[:, :, :0]
+        return torch.stack(sums, dim=2) if sums else by_key[:, :, :0]
 
 
-@dataclass(frozen=True, eq=False)
-class _Pairs:
-    """What the effects of pairs are computed from.
+def _factors(effects: Effects, weights: Scores) -> _Factors:
+    """Return queries, keys, values and gradients such that an effect is e^(q·k) · (g·v).
 
-    Attributes:
-        query: multiplied by the scale.
-        key: of each head.
-        value: of each head.
-        gradient: of the target with respect to the output.
-        lse: of each row; 0 for rows without keys.
-        totals: g·o of each row.
-        pattern: the mask, which depends on the distance only.
+    They have one more column: of q·k it makes q·k − lse, and of g·v it makes g·v − g·o.
     """
+    # 1. Read the tensors.
+    dtype = effects.dtype
+    sizes = effects.value.shape[:3]
+    batch, heads, queries = (range(size) for size in effects.shape[:3])
+    query = weights.whole_query.to(dtype) * weights.scale
+    key = weights.whole_key.to(dtype)
+    value = read(effects.value, *map(range, sizes)).to(dtype)
+    gradient = read(effects.gradient, batch, heads, queries).to(dtype)
 
-    query: Float[Tensor, "batch heads queries key_dim"]
-    key: Float[Tensor, "batch heads keys key_dim"]
-    value: Float[Tensor, "batch heads keys value_dim"]
-    gradient: Float[Tensor, "batch heads queries value_dim"]
-    lse: Float[Tensor, "batch heads queries 1"]
-    totals: Float[Tensor, "batch heads queries 1"]
-    pattern: Pattern
+    # 2. Compute and cache lse and g·o of rows of which the source does not know them.
+    lse = weights.lse_of(batch, heads, queries)
+    totals = effects.totals_of(batch, heads, queries)
+    if bool((lse.isnan() | totals.isnan()).any()):
+        pattern = weights.full_pattern
+        output, new_lse = attend_with_lse(query, key, value, pattern=pattern, scale=1.0)
+        lse.copy_(torch.where(lse.isnan(), new_lse, lse))
+        totals.copy_((gradient * output).sum(dim=3))
 
-    @classmethod
-    def of(cls, effects: Effects, weights: Scores) -> "_Pairs":
-        """Read the tensors of a source; compute and keep what it does not know of its rows."""
-        dtype, pattern = effects.dtype, weights.full_pattern
-        sizes = effects.value.shape[:3]
-        batch, heads, queries = (range(size) for size in effects.shape[:3])
-        query = weights.whole_query.to(dtype) * weights.scale
-        key = weights.whole_key.to(dtype)
-        value = read(effects.value, *map(range, sizes)).to(dtype)
-        gradient = read(effects.gradient, batch, heads, queries).to(dtype)
-        lse = weights.lse_of(batch, heads, queries)
-        totals = effects.totals_of(batch, heads, queries)
-        if bool((lse.isnan() | totals.isnan()).any()):
-            output, new = attend_with_lse(query, key, value, pattern=pattern, scale=1.0)
-            lse.copy_(torch.where(lse.isnan(), new, lse))
-            totals.copy_((gradient * output).sum(dim=3))
-        key, value = (x.repeat_interleave(effects.group, dim=1) for x in (key, value))
-        lse = lse.masked_fill(lse == -torch.inf, 0.0)
-        return cls(query, key, value, gradient, lse[..., None], totals[..., None], pattern)
+    # 3. Add the columns. Rows without keys have lse −inf and no pair.
+    key, value = (x.repeat_interleave(effects.group, dim=1) for x in (key, value))
+    lse = lse.masked_fill(lse == -torch.inf, 0.0)
+    ones = torch.ones_like(key[..., :1])
+    return (
+        torch.cat([query, -lse[..., None]], dim=3),
+        torch.cat([key, ones], dim=3),
+        torch.cat([value, ones], dim=3),
+        torch.cat([gradient, -totals[..., None]], dim=3),
+    )
 
-    def by_key(self) -> Float[Tensor, "batch heads keys"]:
-        """Return the sum of the effects on each key."""
-        ones = torch.ones_like(self.key[..., :1])
-        # In reverse, keys attend to queries behind them as queries do to keys before them.
-        sums, lse = attend_with_lse(
-            torch.cat([self.key, ones], dim=3).flip(2),
-            torch.cat([self.query, -self.lse], dim=3).flip(2),
-            torch.cat([self.gradient, self.totals], dim=3).flip(2),
-            pattern=self.pattern,
-            scale=1.0,
-        )
-        sums = (sums * lse.exp()[..., None]).flip(2)
-        return (sums[..., :-1] * self.value).sum(dim=3) - sums[..., -1]
 
-    def inside(self, group: range) -> Iterator[Float[Tensor, "batch heads"]]:
-        """Compute the sums of the effects on a group by some of its own queries at a time."""
-        device, keys = self.key.device, slice(group.start, group.stop)
-        columns = torch.arange(group.start, group.stop, device=device)
-        step = max(1, _PAIRS // max(1, len(group) * self.key.shape[1]))
-        for start in range(group.start, group.stop, step):
-            rows = slice(start, min(start + step, group.stop))
-            positions = torch.arange(rows.start, rows.stop, device=device)[:, None]
-            allowed = self.pattern.test(torch.zeros_like(positions), positions, columns)
-            scores = self.query[:, :, rows] @ self.key[:, :, keys].mT - self.lse[:, :, rows]
-            products = self.gradient[:, :, rows] @ self.value[:, :, keys].mT
-            effects = scores.exp_().mul_(products.sub_(self.totals[:, :, rows]))
-            yield effects.masked_fill_(~allowed, 0.0).sum(dim=(2, 3))
+def _sums_by_key(factors: _Factors, pattern: Pattern) -> Float[Tensor, "batch heads keys"]:
+    """Return the sum of the effects on each key."""
+    # In reverse, keys attend to queries behind them as queries do to keys before them.
+    query, key, value, gradient = (x.flip(2) for x in factors)
+    sums, lse = attend_with_lse(key, query, gradient, pattern=pattern, scale=1.0)
+    return (sums * lse.exp()[..., None] * value).sum(dim=3).flip(2)
+
+
+def _sum_inside(factors: _Factors, pattern: Pattern, group: range) -> Float[Tensor, "batch heads"]:
+    """Return the sum of the effects on a group by its own queries, some queries at a time."""
+    query, key, value, gradient = (x[:, :, group.start : group.stop] for x in factors)
+    keys = torch.arange(group.start, group.stop, device=key.device)
+    total = query.new_zeros(query.shape[:2])
+    num_rows = max(1, _PAIRS // max(1, len(group) * key.shape[1]))
+    for first in range(0, len(group), num_rows):
+        rows = slice(first, first + num_rows)
+        positions = keys[rows, None]
+        allowed = pattern.test(torch.zeros_like(positions), positions, keys)
+        effects = (query[:, :, rows] @ key.mT).exp_()
+        effects.mul_(gradient[:, :, rows] @ value.mT)
+        total += effects.masked_fill_(~allowed, 0.0).sum(dim=(2, 3))
+    return total

@@ -1,7 +1,7 @@
 """`LazyMatrix`: a matrix for each head, computed on demand."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import torch
@@ -9,21 +9,17 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.matrix.dense import LIMIT, dense
-from regard.matrix.edges import Edges, EdgesResult
-from regard.matrix.offsets import Offsets, OffsetsResult
+from regard.matrix.arguments import checked_indices
+from regard.matrix.distance import Offsets, OffsetsResult
 from regard.matrix.pool import Pool, PoolResult
-from regard.matrix.products import sums_over_rows, times
+from regard.matrix.products import LIMIT, dense, sums_over_rows, times
 from regard.matrix.received import Received, ReceivedResult
 from regard.matrix.reduction import AnyReduction
 from regard.matrix.summarize import summarize
 from regard.matrix.tiles import BUDGET
-from regard.matrix.top_keys import TopKeys, TopKeysResult
+from regard.matrix.top_keys import Edges, EdgesResult, TopKeys, TopKeysResult
 from regard.matrix.view import View
 from regard.patterns import Pattern
-from regard.patterns.whole import whole_numbers
-
-Matrix = TypeVar("Matrix", bound="LazyMatrix")
 
 
 class LazyMatrix:
@@ -35,7 +31,7 @@ class LazyMatrix:
     _view: View
 
     @classmethod
-    def of(cls: "type[Matrix]", view: View) -> "Matrix":
+    def of(cls, view: View) -> Self:
         """Return the matrix of a view."""
         matrix = cls.__new__(cls)
         matrix._view = view
@@ -72,16 +68,16 @@ class LazyMatrix:
         return self._view.source.pattern
 
     @overload
-    def __getitem__(self: "Matrix", where: slice) -> "Matrix": ...
+    def __getitem__(self, indices: slice) -> Self: ...
     @overload
-    def __getitem__(self, where: Any) -> Any: ...
-    def __getitem__(self, where: Any) -> Any:
+    def __getitem__(self, indices: Any) -> Any: ...
+    def __getitem__(self, indices: Any) -> Any:
         """Return a part, by ints, slices and an ellipsis.
 
         It is a lazy matrix of the same kind if it has both axes queries and keys; one row, one
         column or one number is a tensor.
         """
-        view = self._view.pick(where)
+        view = self._view.pick(indices)
         if {"queries", "keys"} <= set(view.axes):
             return self.of(view)
         return dense(view)
@@ -119,21 +115,12 @@ class LazyMatrix:
         """Return the listed columns, [..., queries, columns]; limit as for `dense`."""
         places = self._places("keys", indices)
         ascending, order = torch.unique(places, return_inverse=True)
-        found = dense(self._view.listed("keys", ascending), limit)
-        return found if torch.equal(ascending, places) else found[..., order.to(found.device)]
+        numbers = dense(self._view.listed("keys", ascending), limit)
+        return numbers if torch.equal(ascending, places) else numbers[..., order.to(numbers.device)]
 
     def _places(self, axis: str, indices: Sequence[int] | Tensor) -> Tensor:
-        numbers = whole_numbers(indices)
-        if numbers is None or numbers.dim() != 1:
-            raise TypeError(f"indices of {axis} must be a list of integers, got {indices!r}")
         size = len(getattr(self._view, axis))
-        numbers = numbers.cpu()
-        outside = numbers[(numbers < -size) | (numbers >= size)]
-        if len(outside):
-            raise IndexError(
-                f"there are {size} {axis}, counted from 0, got index {int(outside[0])}"
-            )
-        return numbers % max(1, size)
+        return checked_indices(indices, f"indices of {axis}", size, axis)
 
     def __matmul__(self, values: Tensor) -> Tensor:
         """Return the output of attention, [..., queries, dim], for values [..., keys, dim].

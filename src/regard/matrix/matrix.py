@@ -16,8 +16,7 @@ from regard.matrix.arguments import (
     detached_bias,
 )
 from regard.matrix.distance import Distance, DistanceResult
-from regard.matrix.effective_keys import EffectiveKeys, EffectiveKeysResult
-from regard.matrix.entropy import Entropy, EntropyResult
+from regard.matrix.entropy import EffectiveKeys, EffectiveKeysResult, Entropy, EntropyResult
 from regard.matrix.lazy_matrix import LazyMatrix
 from regard.matrix.scores import Scores
 from regard.matrix.sharded import sharded_scores
@@ -91,6 +90,7 @@ class AttentionMatrix(LazyMatrix):
             check_given("sinks", sinks, shared.inputs.query, (query.shape[1],))
             self._view = View.whole(sharded_scores(shared, sinks, lse))
             return
+
         call = checked_inputs(query, key, key, pattern, bias, scale, 0.0, positions)
         check_given("lse", lse, call.query, tuple(call.query.shape[:3]))
         check_given("sinks", sinks, call.query, (call.num_heads,))
@@ -154,8 +154,8 @@ class AttentionMatrix(LazyMatrix):
             raise ValueError("a matrix from weights has no log-sum-exp")
         with torch.no_grad():
             compute_lse(view)
-            found = source.lse_of(view.batch, view.heads, view.queries)
-        return view.outline.trim(found).clone()
+            lse = source.lse_of(view.batch, view.heads, view.queries)
+        return view.outline.trim(lse).clone()
 
     def entropy(self) -> EntropyResult:
         """Return the entropy of each row; see `Entropy`."""

@@ -1,4 +1,4 @@
-"""`NormMatrix`: how much each look brings, as a value like the attention matrix."""
+"""`NormMatrix`: weights times the norms of the projected values, as a lazy value."""
 
 from dataclasses import replace
 from typing import cast
@@ -7,20 +7,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.matrix.derived import Norms
 from regard.matrix.lazy_matrix import LazyMatrix
 from regard.matrix.matrix import AttentionMatrix
-from regard.matrix.norms import Norms
 
 
 class NormMatrix(LazyMatrix):
-    """Weights times the length of what is looked at: A[i, j] · ‖v_j W_O‖ for each head.
+    """The norm of what each pair adds to the output: A[i, j] · ‖v_j W_O‖ for each head.
 
-    A weight counts only as much as the value behind it: where a head looks at a token that carries
-    little, the weight is large and the norm small (Kobayashi et al., 2020, "Attention is Not Only a
-    Weight"). Rows sum up to anything.
+    A weight counts only as much as the value behind it: where a head attends to a token that
+    carries little, the weight is large and the norm small (Kobayashi et al., 2020, "Attention is
+    Not Only a Weight"). Rows have any sum.
 
-    It holds no n × n numbers, and is indexed and summarised as an `AttentionMatrix` is. `Entropy`,
-    `EffectiveKeys` and `Distance`, which are about weights, are refused.
+    It stores no n × n numbers, and is indexed and summarised like an `AttentionMatrix`. `Entropy`,
+    `EffectiveKeys` and `Distance` need weights, and raise an error.
 
     Args:
         weights: the attention matrix, [batch, heads, queries, keys].
@@ -65,9 +65,8 @@ class NormMatrix(LazyMatrix):
     @property
     def weights(self) -> AttentionMatrix:
         """The weights of the same part."""
-        return AttentionMatrix.of(
-            replace(self._view, source=cast(Norms, self._view.source).weights)
-        )
+        source = cast(Norms, self._view.source).weights
+        return AttentionMatrix.of(replace(self._view, source=source))
 
 
 @torch.no_grad()
@@ -78,5 +77,8 @@ def _norms(
     group = len(projection) // value.shape[1]
     with torch.autocast(value.device.type, enabled=False):
         # A head at a time: [batch, keys, model_dim] each.
-        norms = [(value[:, n // group] @ one).norm(dim=-1) for n, one in enumerate(projection)]
+        norms = [
+            (value[:, n // group] @ head_projection).norm(dim=-1)
+            for n, head_projection in enumerate(projection)
+        ]
     return torch.stack(norms, dim=1)

@@ -7,11 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.matrix.groups import ROW_GROUP, How, grouped, larger
-from regard.matrix.index import Index
-from regard.matrix.reduction import Sums, merged, rows_of_zeros, zeros
-from regard.matrix.result import Result
-from regard.matrix.source import Fact
+from regard.matrix.arithmetic import ROW_GROUP, How, grouped, larger
+from regard.matrix.reduction import Result, Sums, merged, rows_of_zeros, zeros
+from regard.matrix.source import Fact, Index
 from regard.matrix.tiles import Tile
 from regard.matrix.view import View
 
@@ -87,9 +85,9 @@ class Pool:
     def merge(self, first: Sums, second: Sums) -> Sums:
         total = merged(first, second)
         if self.how == "max":
-            theirs = second["cells"].to(first["cells"].device)
+            second_cells = second["cells"].to(first["cells"].device)
             how = _largest(first.outline.signed)
-            total.tensors["cells"] = larger(first["cells"], theirs, how)
+            total.tensors["cells"] = larger(first["cells"], second_cells, how)
         return total
 
     def finish(self, state: Sums) -> PoolResult:
@@ -143,10 +141,11 @@ def _add_rows(
     cells = cells[:, :, first : first + rows.shape[2]]
     if isinstance(columns, range):
         start = columns.start
-        found = grouped(rows, 3, how, width, start % width)
-        cells = cells[..., start // width : start // width + found.shape[3]]
-        cells.copy_(cells + found if how == "sum" else larger(cells, found, how))
+        new = grouped(rows, 3, how, width, start % width)
+        cells = cells[..., start // width : start // width + new.shape[3]]
+        cells.copy_(cells + new if how == "sum" else larger(cells, new, how))
         return
+
     places, rows = columns.to(cells.device) // width, rows.to(cells.dtype)
     if how == "sum":
         cells.index_add_(3, places, rows)

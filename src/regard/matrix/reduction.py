@@ -1,25 +1,114 @@
-"""The protocol of reductions: statistics of rows, in any order and any number of parts."""
+"""Reductions: statistics of rows, in any order and any number of parts; and their results.
+
+state = reduction.start(view)
+state = reduction.update(state, tile)           for each tile, on any machine
+state = reduction.merge(state, other_state)
+result = reduction.finish(state)                tensors with named axes
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import UInt8
+from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.matrix.derived import Derived
-from regard.matrix.result import Result
 from regard.matrix.source import Fact
 from regard.matrix.tiles import Tile
-from regard.matrix.view import AXES, Outline, View
+from regard.matrix.view import AXES, Labels, Outline, View
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """Tensors with named axes, as in the annotations.
+
+    `*heads` stands for the axes "batch" and "heads", unless they were indexed by a number:
+    `A[0, 3].entropy()` has only the axis "queries".
+
+    Attributes:
+        labels: the labels of each axis.
+    """
+
+    labels: Labels
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors by name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+    def axes(self, name: str) -> tuple[str, ...]:
+        """Return the names of the axes of a tensor."""
+        (annotation,) = (cast(Any, field.type) for field in fields(self) if field.name == name)
+        axes = tuple(annotation.dim_str.split())
+        if axes[0] != "*heads":
+            return axes
+        return (*(axis for axis in ("batch", "heads") if axis in self.labels), *axes[1:])
+
+    def numpy(self) -> dict[str, NDArray[Any]]:
+        """Return the tensors as arrays, by name."""
+        return {name: values.cpu().numpy() for name, values in self.tensors.items()}
+
+    def frame(self, *names: str) -> "pandas.DataFrame":
+        """Return a DataFrame with a row for each element, and a column for each axis and tensor.
+
+        Args:
+            names: the tensors. By default the first of those with the most axes, and all others
+                without further axes, repeated if they have fewer.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError('DataFrames need pandas: pip install "regard[frame]"') from error
+
+        # 1. The tensors that fit, and the axes of the rows.
+        axes = max((self.axes(name) for name in names or self.tensors), key=len)
+        fits = [name for name in names or self.tensors if set(self.axes(name)) <= set(axes)]
+        if names and len(fits) < len(names):
+            raise ValueError(f"names must have the same axes, got {', '.join(names)}")
+        sizes = [len(self.labels[axis]) for axis in axes]
+
+        # 2. A column of labels for each axis.
+        columns: dict[str, Any] = {}
+        for place, axis in enumerate(axes):
+            shape = [-1 if number == place else 1 for number in range(len(axes))]
+            labels = np.asarray(self.labels[axis]).reshape(shape)
+            columns[axis] = np.broadcast_to(labels, sizes).ravel()
+
+        # 3. A column of numbers for each tensor.
+        arrays = self.numpy()
+        for name in fits:
+            own_axes = self.axes(name)
+            shape = [len(self.labels[axis]) if axis in own_axes else 1 for axis in axes]
+            columns[name] = np.broadcast_to(arrays[name].reshape(shape), sizes).ravel()
+        return pandas.DataFrame(columns)
+
+    def __repr__(self) -> str:
+        sizes = {
+            name: " × ".join(f"{len(self.labels[axis])} {axis}" for axis in self.axes(name))
+            for name in self.tensors
+        }
+        name_width, size_width = (max(map(len, texts)) for texts in (sizes, sizes.values()))
+        lines = [
+            f"  {name:<{name_width}}  {sizes[name]:<{size_width}}  {_described(values)}"
+            for name, values in self.tensors.items()
+        ]
+        return "\n".join([type(self).__name__, *lines])
+
 
 State = TypeVar("State")
-Found = TypeVar("Found", bound=Result, covariant=True)
+ResultType = TypeVar("ResultType", bound=Result, covariant=True)
 
 
 @runtime_checkable
-class Reduction(Protocol[State, Found]):
+class Reduction(Protocol[State, ResultType]):
     """A statistic of an attention matrix, as a frozen dataclass of its parameters.
 
     It is a function of the weights of a view, their positions and the pattern. Its state is made by
@@ -29,7 +118,7 @@ class Reduction(Protocol[State, Found]):
     """
 
     facts: ClassVar[tuple[Fact, ...]]
-    """The facts that it reads from each tile, which are cheaper to compute with the tile."""
+    """The statistics that it reads from each tile, which are cheaper to compute with the tile."""
 
     def start(self, view: View) -> State:
         """Return the initial state for a view."""
@@ -43,7 +132,7 @@ class Reduction(Protocol[State, Found]):
         """Return the union of two states."""
         ...
 
-    def finish(self, state: State) -> Found:
+    def finish(self, state: State) -> ResultType:
         """Return the result."""
         ...
 
@@ -51,9 +140,9 @@ class Reduction(Protocol[State, Found]):
 AnyReduction = Reduction[Any, Result]
 
 
-def is_reduction(what: object) -> bool:
+def is_reduction(candidate: object) -> bool:
     """Return whether an object is a reduction: an instance, not a class."""
-    return isinstance(what, Reduction) and not isinstance(what, type)
+    return isinstance(candidate, Reduction) and not isinstance(candidate, type)
 
 
 @dataclass
@@ -83,7 +172,8 @@ def merged(first: Sums, second: Sums) -> Sums:
         ValueError: they are of different sizes or heads, or of different keys where each key has a
             place, or have seen the same row where each row has one.
     """
-    shapes = [{name: list(x.shape) for name, x in one.tensors.items()} for one in (first, second)]
+    states = (first, second)
+    shapes = [{name: list(x.shape) for name, x in state.tensors.items()} for state in states]
     if shapes[0] != shapes[1]:
         raise ValueError(f"states that are merged must have the same sizes, got {shapes}")
     # Sequences that were indexed by a number may be documents, over which the sums are.
@@ -122,15 +212,15 @@ def merged_rows(
 def _check_places(first: Outline, second: Outline, axes: Sequence[str]) -> None:
     """Raise ValueError unless some axes of two views have the same indices."""
     for axis in axes:
-        for one, other in zip(first.places[axis], second.places[axis], strict=True):
-            if one != other:
+        for in_first, in_second in zip(first.places[axis], second.places[axis], strict=True):
+            if in_first != in_second:
                 raise ValueError(
-                    f"states that are merged must be of the same {axis}, got {one} in one and "
-                    f"{other} in the same place of the other"
+                    f"states that are merged must be of the same {axis}, got {in_first} in one and "
+                    f"{in_second} in the same place of the other"
                 )
 
 
-def check_weights(view: View, name: str) -> None:
+def require_weights(view: View, name: str) -> None:
     """Raise ValueError unless a matrix has weights, not numbers derived from them."""
     if isinstance(view.source, Derived):
         raise ValueError(f"{name} needs weights, not effects or norms: use matrix.weights")
@@ -158,6 +248,21 @@ def rows_of_zeros(view: View, **sizes: tuple[int, ...]) -> Sums:
         sizes: the sizes of the axes after [batch, heads, queries], by the name of the tensor.
     """
     queries, dtype = view.sizes[2], view.source.dtype
-    tensors = {name: zeros(view, queries, *more, dtype=dtype) for name, more in sizes.items()}
+    tensors = {name: zeros(view, queries, *size, dtype=dtype) for name, size in sizes.items()}
     tensors["seen"] = zeros(view, queries, dtype=torch.uint8)
     return Sums(view.outline, tensors)
+
+
+def _described(values: Tensor) -> str:
+    if not values.numel():
+        return "empty"
+    if values.numel() == 1:
+        return f"{values.item():.4g}"
+    if not values.is_floating_point():
+        return f"{values.min().item()} to {values.max().item()}"
+    known = values[~values.isnan()].double()
+    if not known.numel():
+        return "all NaN"
+    mean = known.mean().item()
+    missing = f", {values.numel() - known.numel()} NaN" if known.numel() < values.numel() else ""
+    return f"{known.min().item():.4g} to {known.max().item():.4g}, mean {mean:.4g}{missing}"

@@ -8,12 +8,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.matrix.dense import dense
+from regard.matrix.arguments import checked_indices
 from regard.matrix.matrix import AttentionMatrix
-from regard.matrix.products import sums_over_rows
+from regard.matrix.products import dense, sums_over_rows
 from regard.matrix.tiles import BUDGET
 from regard.matrix.view import AXES, View
-from regard.patterns.whole import whole_numbers
 
 
 def rollout(
@@ -51,6 +50,7 @@ def rollout(
     >>> regard.rollout([layer, layer], tokens=[2])
     tensor([[[0.3194, 0.2361, 0.4444]]])
     """
+    # 1. Check the arguments.
     views = [_checked(matrix, number, matrices) for number, matrix in enumerate(matrices)]
     if not views:
         raise ValueError("matrices must have at least one layer, got none")
@@ -58,16 +58,14 @@ def rollout(
         raise ValueError(f"residual must be from 0 to 1, got {residual}")
     share = _shares(heads, views[0])
     batch, _, length, _ = views[0].sizes
-    numbers = whole_numbers(tokens)
-    if numbers is None or numbers.dim() != 1:
-        raise TypeError(f"tokens must be a list of integers, got {tokens!r}")
-    outside = numbers[(numbers < -length) | (numbers >= length)]
-    if len(outside):
-        raise IndexError(f"there are {length} tokens, counted from 0, got index {int(outside[0])}")
+    numbers = checked_indices(tokens, "tokens", length, "tokens")
 
+    # 2. Start with a row of 0s and a 1 for each token.
     source = views[0].source
     passed = torch.zeros(batch, len(numbers), length, dtype=source.dtype, device=source.device)
-    passed[:, torch.arange(len(numbers), device="cpu"), numbers.cpu() % max(1, length)] = 1.0
+    passed[:, torch.arange(len(numbers), device="cpu"), numbers] = 1.0
+
+    # 3. Multiply it by the layers, the last one first.
     with torch.no_grad(), torch.autocast(source.device.type, enabled=False):
         for view in reversed(views):
             if isinstance(share, Tensor):
@@ -95,11 +93,11 @@ def _extreme(
     rows = max(1, BUDGET // 4 // max(1, batch * num_heads * length * passed.element_size()))
     mixed = torch.zeros_like(passed)
     for first in range(0, length, rows):
-        some = slice(first, first + rows)
-        weights = dense(replace(view, queries=view.queries[some], axes=AXES), BUDGET)
+        part = slice(first, first + rows)
+        weights = dense(replace(view, queries=view.queries[part], axes=AXES), BUDGET)
         weights = weights.amax(dim=1) if how == "max" else weights.amin(dim=1)
         total = weights.sum(dim=2, keepdim=True)
-        mixed += passed[..., some] @ (weights / total.masked_fill(total == 0.0, 1.0))
+        mixed += passed[..., part] @ (weights / total.masked_fill(total == 0.0, 1.0))
     return mixed
 
 
@@ -123,7 +121,7 @@ def _shares(
     return heads
 
 
-def _checked(matrix: AttentionMatrix, number: int, all_of_them: Sequence[AttentionMatrix]) -> View:
+def _checked(matrix: AttentionMatrix, number: int, matrices: Sequence[AttentionMatrix]) -> View:
     if not isinstance(matrix, AttentionMatrix):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             f"matrices must be AttentionMatrix objects, got {type(matrix).__name__} "
@@ -134,9 +132,9 @@ def _checked(matrix: AttentionMatrix, number: int, all_of_them: Sequence[Attenti
             "matrices must have the axes heads, queries and keys, as many queries as keys, "
             f"got {matrix!r} at {number}"
         )
-    if matrix.shape != all_of_them[0].shape:
+    if matrix.shape != matrices[0].shape:
         raise ValueError(
             f"matrices must have one shape, got {list(matrix.shape)} at {number} "
-            f"and {list(all_of_them[0].shape)} at 0"
+            f"and {list(matrices[0].shape)} at 0"
         )
     return matrix.view

@@ -1,28 +1,43 @@
 """A matrix that is computed from queries and keys, on demand."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention.inputs import simplified
-from regard.attention.mkl_warmup import warm_up_mkl
-from regard.matrix.exponential import exponential_, lowest_exponent
-from regard.matrix.groups import ROW_GROUP, grouped
-from regard.matrix.heads import as_rows_of_key_heads, head_runs, key_heads_of, write_products
-from regard.matrix.index import Index, LazyTensor, as_tensor, put, read, take
+from regard.internals import warm_up_mkl
+from regard.matrix.arithmetic import (
+    ROW_GROUP,
+    as_rows_of_key_heads,
+    exponential_,
+    grouped,
+    head_runs,
+    key_heads_of,
+    lowest_exponent,
+    write_products,
+)
 from regard.matrix.source import (
     OVERWRITTEN,
     Buffers,
+    Columns,
     Fact,
+    Facts,
+    Index,
     KeyColumns,
+    LazyTensor,
+    PairMask,
     QueryRows,
     WeightBlock,
+    as_tensor,
     lowest,
+    put,
+    read,
+    take,
 )
 from regard.patterns import Pattern
 from regard.patterns.pattern import Everyone
@@ -37,8 +52,10 @@ _MANY, _MANY_PAIRS = 32, 2**18
 _SMALL = 64.0
 """Scores up to this size are exponentiated as they are: float32 has e⁶⁴ · n, and its inverse."""
 
-_Found = dict[Fact, list[Tensor]]
-"""What was found out about rows, a few columns at a time."""
+_PerRow = Float[Tensor, "batch heads rows 1"]
+
+_FactParts = dict[Fact, list[Tensor]]
+"""The statistics to compute, and their parts: a tensor for each chunk of columns."""
 
 
 @dataclass(eq=False)
@@ -76,13 +93,15 @@ class Scores:
     _value_version: Versions = field(init=False, repr=False)
     _kept_lse: Tensor | LazyTensor | None = field(default=None, init=False, repr=False)
 
+    signed = False
+
     def __post_init__(self) -> None:
         warm_up_mkl()
-        parts = [("query", self.query), ("key", self.key)]
-        parts += [("bias", tensor) for tensor in (self.bias.tensors if self.bias else ())]
+        tensors = [("query", self.query), ("key", self.key)]
+        tensors += [("bias", tensor) for tensor in (self.bias.tensors if self.bias else ())]
         leaves = self.full_pattern.leaves()
-        parts += [("mask", tensor) for leaf in leaves for tensor in leaf.tensors]
-        self._versions = Versions((name, x) for name, x in parts if isinstance(x, Tensor))
+        tensors += [("mask", tensor) for leaf in leaves for tensor in leaf.tensors]
+        self._versions = Versions((name, x) for name, x in tensors if isinstance(x, Tensor))
         self._value_version = Versions([] if self.value is None else [("value", self.value)])
 
     @property
@@ -123,10 +142,6 @@ class Scores:
     def biased(self) -> bool:
         return self.bias is not None
 
-    @property
-    def signed(self) -> bool:
-        return False
-
     def positions(self, queries: Index) -> Int[Tensor, "rows"]:
         if isinstance(self.query_positions, Tensor):
             return self.query_positions[as_tensor(queries)]
@@ -143,10 +158,9 @@ class Scores:
 
     def check(self) -> None:
         name = self._versions.modified()
-        lazy = (("query", self.query), ("key", self.key))
-        for part, tensor in lazy:
+        for lazy_name, tensor in (("query", self.query), ("key", self.key)):
             if not isinstance(tensor, Tensor) and tensor.modified():
-                name = part
+                name = lazy_name
         if name is not None:
             raise Overwritten(self.overwritten.format(name=name))
 
@@ -168,12 +182,12 @@ class Scores:
     def lse_of(
         self, batch: range, heads: range, queries: Index
     ) -> Float[Tensor, "some_batch some_heads rows"]:
-        """Return the logarithm of what each row is divided by, NaN where it isn't known yet."""
+        """Return the log-sum-exp of rows, sinks included; NaN where it isn't known yet."""
         return read(self._lse, batch, heads, queries)
 
     @property
     def _lse(self) -> Tensor | LazyTensor:
-        # Two threads that look at different rows write to one tensor.
+        # Two threads that compute different rows write to one tensor.
         with _LOCK:
             if self._kept_lse is None:
                 self._kept_lse = self._new_lse()
@@ -183,7 +197,7 @@ class Scores:
         lse, shape = self.known_lse, self.shape
         if lse is not None and not isinstance(lse, Tensor):
             return lse
-        # A matrix that is made in inference mode may be looked at outside of it.
+        # A matrix that is made in inference mode may be read outside of it.
         with torch.inference_mode(False):
             if lse is None:
                 # Rows without keys are never computed.
@@ -193,41 +207,40 @@ class Scores:
                     lse = torch.logaddexp(lse, self.sinks.to(self.dtype)[:, None])
             return lse.to(self.dtype)
 
-    def rows(self, batch: range, heads: range, queries: Index) -> "_Rows":
+    def rows(self, batch: range, heads: range, queries: Index) -> "_ScoreRows":
         self.check()
         key_heads = key_heads_of(heads, self.group)
         assert key_heads is not None
         query = read(self.query, batch, heads, queries).to(self.dtype) * self.scale
         query = as_rows_of_key_heads(query, len(key_heads))
-        return _Rows(
-            batch, heads, queries, self.positions(queries).to(self.device), query, key_heads
-        )
+        positions = self.positions(queries).to(self.device)
+        return _ScoreRows(batch, heads, queries, positions, query, key_heads)
 
-    def compute_lse(self, rows: QueryRows, columns: Sequence[KeyColumns], buffers: Buffers) -> None:
-        assert isinstance(rows, _Rows)
-        found: list[Tensor] = []
-        for some in columns:
-            scores, reach = self._scores_and_reach(rows, some, buffers)
+    def compute_lse(self, rows: QueryRows, columns: Columns, buffers: Buffers) -> None:
+        assert isinstance(rows, _ScoreRows)
+        parts: list[Tensor] = []
+        for chunk in columns:
+            scores, reach = self._scores_and_reach(rows, chunk, buffers)
             base = self._base(scores.amax(dim=-1, keepdim=True))
-            low = _low(some, reach, base)
+            low = _low(chunk, reach, base)
             sums = exponential_(scores.sub_(base), low=low).sum(dim=-1, keepdim=True)
-            found.append(base + sums.log())
-        if not found:
+            parts.append(base + sums.log())
+        if not parts:
             shape = (len(rows.batch), len(rows.heads), len(rows.queries), 1)
-            found = [torch.full(shape, -torch.inf, dtype=self.dtype, device=self.device)]
-        self._remember(rows, torch.cat(found, dim=3))
+            parts = [torch.full(shape, -torch.inf, dtype=self.dtype, device=self.device)]
+        self._remember(rows, torch.cat(parts, dim=3))
 
-    def _base(self, top: Float[Tensor, "batch heads rows 1"]) -> Float[Tensor, "..."]:
-        """Return what to take off scores before they are exponentiated: their largest.
+    def _base(self, top: _PerRow) -> Float[Tensor, "..."]:
+        """Return what is subtracted from scores before they are exponentiated: the row maximum.
 
-        Rows in which all pairs are forbidden keep scores so low that their weights are 0.
+        Nothing is subtracted in rows whose pairs are all masked: their weights become 0.
         """
         return top.masked_fill(top <= lowest(self.dtype), 0.0)
 
     def _remember(
-        self, rows: "_Rows", parts: Float[Tensor, "batch heads rows parts"]
-    ) -> Float[Tensor, "batch heads rows 1"]:
-        """Join the log-sum-exp of parts of rows, and keep it; return it, 0 where it is −inf."""
+        self, rows: "_ScoreRows", parts: Float[Tensor, "batch heads rows parts"]
+    ) -> _PerRow:
+        """Join the log-sum-exp of parts of rows, and cache it; return it, 0 where it is −inf."""
         lse = parts.logsumexp(dim=-1, keepdim=True)
         if self.sinks is not None:
             sinks = take(self.sinks.to(self.dtype), 0, rows.heads)
@@ -241,143 +254,144 @@ class Scores:
         queries: Index,
         lse: Float[Tensor, "some_batch some_heads rows"],
     ) -> Float[Tensor, "some_batch some_heads rows"]:
-        """Keep the log-sum-exp of rows, sinks included; return it, or what was known already."""
+        """Cache the log-sum-exp of rows, sinks included; return it, or the known one."""
+        # A known log-sum-exp stays, beside a row of NaN too.
         known = self.lse_of(batch, heads, queries)
         lse = torch.where(known.isnan(), lse, known)
         if isinstance(self._lse, Tensor):
-            for sequence, rows in zip(batch, lse, strict=True):
-                put(take(self._lse[sequence], 0, heads), 1, queries, rows)
+            for sequence, sequence_lse in zip(batch, lse, strict=True):
+                put(take(self._lse[sequence], 0, heads), 1, queries, sequence_lse)
         return lse
 
     def block(
-        self,
-        rows: QueryRows,
-        columns: Sequence[KeyColumns],
-        facts: Collection[Fact],
-        buffers: Buffers,
-        *,
-        whole: bool,
+        self, rows: QueryRows, columns: Columns, facts: Facts, buffers: Buffers, *, whole: bool
     ) -> WeightBlock:
-        assert isinstance(rows, _Rows)
+        assert isinstance(rows, _ScoreRows)
         sizes = (len(rows.batch), len(rows.heads), len(rows.queries))
-        width = sum(len(some.keys) for some in columns)
+        width = sum(len(chunk.keys) for chunk in columns)
         block = WeightBlock(buffers("weights", *sizes, width))
-        found: _Found = {"entropy": [], "group_max": [], "sums": []}
+
+        # 1. Weights, and parts of the statistics.
+        parts: _FactParts = {fact: [] for fact in facts}
         if whole and not self.has_lse(rows.batch, rows.heads, rows.queries):
-            lse = self._write_unknown(rows, columns, block, facts, found, buffers)
+            lse = self._write_unknown(rows, columns, block, parts, buffers)
         else:
             lse = _finite(self.lse_of(rows.batch, rows.heads, rows.queries)[..., None])
-            self._write_known(rows, lse, columns, block, facts, found, buffers)
-        if "entropy" in facts:
-            block.entropy = torch.cat(found["entropy"], dim=3).sum(dim=3)
-        if "group_max" in facts:
-            block.group_max = exponential_(torch.cat(found["group_max"], dim=3).sub_(lse))
-        if found["sums"]:
-            block.sums = torch.cat(found["sums"], dim=3)
+            self._write_known(rows, lse, columns, block, parts, buffers)
+
+        # 2. Statistics of all columns. So far maxima are those of scores.
+        if "entropy" in parts:
+            block.entropy = torch.cat(parts["entropy"], dim=3).sum(dim=3)
+        if "group_max" in parts:
+            block.group_max = exponential_(torch.cat(parts["group_max"], dim=3).sub_(lse))
+        if parts.get("sums"):
+            block.sums = torch.cat(parts["sums"], dim=3)
         return block
 
     def _write_known(
         self,
-        rows: "_Rows",
-        lse: Float[Tensor, "batch heads rows 1"],
-        columns: Sequence[KeyColumns],
+        rows: "_ScoreRows",
+        lse: _PerRow,
+        columns: Columns,
         block: WeightBlock,
-        facts: Collection[Fact],
-        found: _Found,
+        parts: _FactParts,
         buffers: Buffers,
     ) -> None:
         """Write the weights of rows whose log-sum-exp is known, a few columns at a time."""
-        for some, part in zip(columns, _parts(block, columns), strict=True):
-            scores, reach = self._scores_and_reach(rows, some, buffers)
-            if "group_max" in facts:
-                found["group_max"].append(grouped(scores, 3, "max"))
-            exponential_(scores.sub_(lse), out=part, low=_low(some, reach, lse))
-            if "entropy" in facts:
-                found["entropy"].append(-scores.mul_(part).sum(dim=3, keepdim=True))
-            if "sums" in facts:
-                found["sums"].append(grouped(part, 2, "sum", ROW_GROUP))
+        for chunk, weights in zip(columns, _by_chunk(block, columns), strict=True):
+            scores, reach = self._scores_and_reach(rows, chunk, buffers)
+            if "group_max" in parts:
+                parts["group_max"].append(grouped(scores, 3, "max"))
+            exponential_(scores.sub_(lse), out=weights, low=_low(chunk, reach, lse))
+            if "entropy" in parts:
+                parts["entropy"].append(-scores.mul_(weights).sum(dim=3, keepdim=True))
+            if "sums" in parts:
+                parts["sums"].append(grouped(weights, 2, "sum", ROW_GROUP))
 
     def _write_unknown(
         self,
-        rows: "_Rows",
-        columns: Sequence[KeyColumns],
+        rows: "_ScoreRows",
+        columns: Columns,
         block: WeightBlock,
-        facts: Collection[Fact],
-        found: _Found,
+        parts: _FactParts,
         buffers: Buffers,
-    ) -> Float[Tensor, "batch heads rows 1"]:
+    ) -> _PerRow:
         """Write the weights of rows; return their log-sum-exp, 0 where it is −inf.
 
-        Each few columns are exponentiated relative to their own largest score, and brought to one
-        measure when all are there: that takes one product of queries and keys instead of two. Small
-        scores are all relative to 0, and left to be divided by their row's sum.
+        Each chunk of columns is exponentiated relative to its own row maximum, and rescaled to the
+        row's log-sum-exp when the row is complete: that takes one product of queries and keys
+        instead of two. Small scores are all relative to 0, and left to be divided by their row's
+        sum.
         """
-        parts = _parts(block, columns)
+        chunks = _by_chunk(block, columns)
         bases: list[Tensor] = []
         totals: list[Tensor] = []
         # Without a bound of scores, as off the CPU, nothing is small. A sink or a given log-sum-exp
         # may be far above all scores.
         small = self._has_reach and (self.sinks is None or float(self.sinks.max()) <= _SMALL)
         small = small and bool(self.lse_of(rows.batch, rows.heads, rows.queries).isnan().all())
-        for some, part in zip(columns, parts, strict=True):
-            scores, reach = self._scores_and_reach(rows, some, buffers)
+
+        # 1. Exponentiate each chunk relative to its base.
+        for chunk, weights in zip(columns, chunks, strict=True):
+            scores, reach = self._scores_and_reach(rows, chunk, buffers)
             tops = scores
-            if "group_max" in facts:
+            if "group_max" in parts:
                 tops = grouped(scores, 3, "max")
-                found["group_max"].append(tops)
+                parts["group_max"].append(tops)
             small = small and reach is not None and float(reach.max()) <= _SMALL
             if small:
                 base = torch.zeros_like(tops[..., :1])
-                exponential_(scores, out=part, low=some.partial)
+                exponential_(scores, out=weights, low=chunk.partial)
             else:
                 base = tops.amax(dim=3, keepdim=True)
-                if some.partial or self.biased:
+                if chunk.partial or self.biased:
                     base = self._base(base)
-                exponential_(scores.sub_(base), out=part, low=_low(some, reach, base))
+                exponential_(scores.sub_(base), out=weights, low=_low(chunk, reach, base))
             bases.append(base)
-            totals.append(part.sum(dim=3, keepdim=True))
-            if "entropy" in facts:
-                found["entropy"].append(scores.mul_(part).sum(dim=3, keepdim=True))
+            totals.append(weights.sum(dim=3, keepdim=True))
+            if "entropy" in parts:
+                parts["entropy"].append(scores.mul_(weights).sum(dim=3, keepdim=True))
+
+        # 2. The log-sum-exp of the row.
         base, total = torch.cat(bases, dim=3), torch.cat(totals, dim=3)
         lse = self._remember(rows, base + total.log())
 
+        # 3. Rescale each chunk. The factor of a masked one may be infinite, and 0 · ∞ is NaN.
         shift = base - lse
         factor = exponential_(shift.clone()).masked_fill(total == 0.0, 0.0)
         block.row_sums = (total * factor).sum(dim=3)
         if small:
             block.factors = exponential_(-lse)
-            if "sums" in facts:
+            if "sums" in parts:
                 block.sums = _sums(block.numbers, block.factors)
         else:
-            for part, one in zip(parts, factor.split(1, dim=3), strict=True):
-                part.mul_(one)
-                if "sums" in facts:
-                    found["sums"].append(grouped(part, 2, "sum", ROW_GROUP))
-        if "entropy" in facts:
-            # The logarithm of a weight is what was exponentiated, and the shift.
-            products = torch.cat(found["entropy"], dim=3) + shift * total
-            found["entropy"] = [-products * factor]
+            for weights, chunk_factor in zip(chunks, factor.split(1, dim=3), strict=True):
+                weights.mul_(chunk_factor)
+                if "sums" in parts:
+                    parts["sums"].append(grouped(weights, 2, "sum", ROW_GROUP))
+        if "entropy" in parts:
+            # The logarithm of a weight is its exponent and the shift.
+            products = torch.cat(parts["entropy"], dim=3) + shift * total
+            parts["entropy"] = [-products * factor]
         return lse
 
     def scores(
         self, rows: QueryRows, columns: KeyColumns, buffers: Buffers
     ) -> Float[Tensor, "batch heads rows columns"]:
-        """Compute scores, with scale and bias; far below all others where a pair is forbidden.
+        """Compute scores, with scale and bias; far below all others where a pair is masked.
 
         Args:
-            rows: what `rows` has returned.
-            columns: which columns.
+            rows: the result of `rows`.
+            columns: the columns.
             buffers: memory to use.
         """
-        assert isinstance(rows, _Rows)
+        assert isinstance(rows, _ScoreRows)
         return self._scores_and_reach(rows, columns, buffers)[0]
 
     def _scores_and_reach(
-        self, rows: "_Rows", columns: KeyColumns, buffers: Buffers
-    ) -> tuple[
-        Float[Tensor, "batch heads rows columns"], Float[Tensor, "batch heads rows 1"] | None
-    ]:
-        """Compute scores, and what none of a row's exceeds in size, if that is worth its time."""
+        self, rows: "_ScoreRows", columns: KeyColumns, buffers: Buffers
+    ) -> tuple[Float[Tensor, "batch heads rows columns"], _PerRow | None]:
+        """Compute scores, and a bound of their absolute values in each row, if that saves time."""
         query, key = rows.query, read(self.key, rows.batch, rows.key_heads, columns.keys)
         key = key.to(self.dtype)
         shape = (*query.shape[:3], key.shape[2])
@@ -387,17 +401,17 @@ class Scores:
         if self.bias is not None:
             scores = self._biased(scores, rows, columns.keys).clamp_min(lowest(self.dtype))
         for span in columns.partial:
-            forbidden = ~rows.test(self.pattern, columns.keys[span])
-            scores[..., span].masked_fill_(forbidden, lowest(self.dtype))
+            masked = ~rows.test(self.pattern, columns.keys[span])
+            scores[..., span].masked_fill_(masked, lowest(self.dtype))
         return scores, self._reach(rows, columns.keys, key, buffers)
 
     def _reach(
         self,
-        rows: "_Rows",
+        rows: "_ScoreRows",
         keys: Index,
         key: Float[Tensor, "batch key_heads columns key_dim"],
         buffers: Buffers,
-    ) -> Float[Tensor, "batch heads rows 1"] | None:
+    ) -> _PerRow | None:
         """Return |q| · max |k| for each row, which no |q·k| exceeds; None where it takes long."""
         sizes = rows.query.shape[:3]
         few = min(sizes[2], len(keys)) < _MANY or sizes.numel() * len(keys) < _MANY_PAIRS
@@ -408,8 +422,8 @@ class Scores:
         if longest is None:
             longest = key.norm(dim=3).amax(dim=2, keepdim=True)
             buffers.longest_keys[name] = longest
-        far = rows.norms * longest
-        return far.view(len(rows.batch), len(rows.heads), -1, 1)
+        reach = rows.norms * longest
+        return reach.view(len(rows.batch), len(rows.heads), -1, 1)
 
     @property
     def _has_reach(self) -> bool:
@@ -423,25 +437,23 @@ class Scores:
         places = (batch[:, None, None, None], head[:, None, None], rows.positions[:, None], key)
         return self.bias.adjust(scores, *places)
 
-    def allowed(
-        self, rows: QueryRows, keys: Index
-    ) -> Bool[Tensor, "some_batch heads_or_1 rows some_columns"]:
-        found = rows.test(self.pattern, keys)
+    def allowed(self, rows: QueryRows, keys: Index) -> PairMask:
+        allowed = rows.test(self.pattern, keys)
         if self.bias is None:
-            return found
-        shape = (len(rows.batch), len(rows.heads), *found.shape[2:])
+            return allowed
+        shape = (len(rows.batch), len(rows.heads), *allowed.shape[2:])
         zeros = torch.zeros(shape, dtype=self.dtype, device=self.device)
         # A bias that masks leaves a number as low as that of a masked pair, whatever the score.
-        return found & ~(self._biased(zeros, rows, keys) <= lowest(self.dtype))
+        return allowed & ~(self._biased(zeros, rows, keys) <= lowest(self.dtype))
 
 
 @dataclass(eq=False)
-class _Rows(QueryRows):
-    """Rows with what it takes to compute them.
+class _ScoreRows(QueryRows):
+    """Rows, with their queries.
 
     Attributes:
         query: scaled; heads that share a key head lie one after the other.
-        key_heads: which key heads they look with.
+        key_heads: the key heads that they attend with.
     """
 
     query: Float[Tensor, "batch key_heads grouped_rows key_dim"]
@@ -453,12 +465,13 @@ class _Rows(QueryRows):
         return self.query.norm(dim=3)
 
 
-def _parts(block: WeightBlock, columns: Sequence[KeyColumns]) -> Sequence[Tensor]:
-    return block.numbers.split([len(some.keys) for some in columns], dim=3)
+def _by_chunk(block: WeightBlock, columns: Columns) -> Sequence[Tensor]:
+    """Return the numbers of each chunk of columns."""
+    return block.numbers.split([len(chunk.keys) for chunk in columns], dim=3)
 
 
 def _sums(
-    numbers: Float[Tensor, "batch heads rows columns"], factors: Float[Tensor, "batch heads rows 1"]
+    numbers: Float[Tensor, "batch heads rows columns"], factors: _PerRow
 ) -> Float[Tensor, "batch heads row_groups columns"]:
     """Return the sum of each 16 rows, each times its factor."""
     batch, heads, rows, columns = numbers.shape
@@ -470,9 +483,7 @@ def _sums(
     return sums.view(batch, heads, -1, columns)
 
 
-def _low(
-    columns: KeyColumns, reach: Tensor | None, base: Float[Tensor, "batch heads rows 1"]
-) -> Sequence[slice]:
+def _low(columns: KeyColumns, reach: Tensor | None, base: _PerRow) -> Sequence[slice]:
     """Return the runs of columns in which a score, less its base, may be too low for its weight."""
     if reach is None or not bool((reach + base < -lowest_exponent(base.dtype) - 1.0).all()):
         return (slice(None),)

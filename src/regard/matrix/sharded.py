@@ -14,10 +14,9 @@ from regard.attention.ring.run import RingInputs
 from regard.attention.ring.shards import runs_of
 from regard.attention.ring.transfers import from_all_ranks
 from regard.matrix.arguments import detached, detached_bias
-from regard.matrix.index import Index, as_tensor, read
 from regard.matrix.reduction import AnyReduction
 from regard.matrix.scores import Scores
-from regard.matrix.source import Source
+from regard.matrix.source import Index, Source, as_tensor, read
 from regard.matrix.view import View
 from regard.versions import Versions
 
@@ -62,13 +61,13 @@ class ShardedQueries:
         places[self.positions] = torch.arange(len(self.positions), device="cpu")
         return places
 
-    def read(self, *where: Index) -> Tensor:
+    def read(self, *indices: Index) -> Tensor:
         """Read queries of this rank.
 
         Raises:
             IndexError: another rank has one of them.
         """
-        batch, heads, rows = where
+        batch, heads, rows = indices
         places = self._places[as_tensor(rows)]
         if bool((places < 0).any()):
             missing = int(as_tensor(rows)[places < 0][0])
@@ -100,19 +99,22 @@ def sharded_scores(
         ValueError: the ranks have different sinks.
     """
     inputs, group = call.inputs, call.ring.group
-    told = from_all_ranks(None if sinks is None else sinks.tolist(), group)
-    if any(one != told[0] for one in told):
-        raise ValueError(f"all ranks must have the same sinks, got {told}")
-    length, own = call.shards.length, inputs.query_positions
+    sinks_of_ranks = from_all_ranks(None if sinks is None else sinks.tolist(), group)
+    if any(rank_sinks != sinks_of_ranks[0] for rank_sinks in sinks_of_ranks):
+        raise ValueError(f"all ranks must have the same sinks, got {sinks_of_ranks}")
+
     # Rows of a tile need all their keys.
+    length, own = call.shards.length, inputs.query_positions
     keys = torch.cat(from_all_ranks(inputs.key.detach().cpu(), group), dim=2)
     order = torch.cat([call.shards.positions(rank) for rank in range(call.ring.size)]).argsort()
+
     known = None
     if lse is not None:
         # Written to on demand, outside of inference mode too.
         with torch.inference_mode(False):
             known = lse.new_full((*lse.shape[:2], length), torch.nan)
             known[:, :, own.to(lse.device)] = detached(lse)
+
     return Scores(
         ShardedQueries(detached(inputs.query), own, length, group),
         keys.index_select(2, order).to(inputs.key.device),
@@ -158,18 +160,22 @@ def with_own_heads(view: View) -> tuple[View, int]:
         raise ValueError("a matrix of several ranks must have no bias for each head")
     if heads < ranks:
         raise ValueError(f"there must be a head for each of {ranks} ranks, got {heads}")
-    # Queries of a group stay beside their key head, if there are enough of those.
+
+    # 1. The heads of each rank. Those of a group stay together, if there are enough key heads.
     units = key_heads if key_heads >= ranks else heads
     cuts = [units * cut // ranks * (heads // units) for cut in range(ranks + 1)]
-    everyone = _exchanged([queries.own[:, a:b] for a, b in pairwise(cuts)], queries.group)
-    order = torch.cat(from_all_ranks(queries.positions, queries.group)).argsort()
     own = range(cuts[rank], cuts[rank + 1])
-    of_own = [head * key_heads // heads for head in own]
+    own_key_heads = [head * key_heads // heads for head in own]
     if units == key_heads:
-        of_own = sorted(set(of_own))
+        own_key_heads = sorted(set(own_key_heads))
+
+    # 2. Their queries of all ranks, in the order of positions.
+    parts = _exchanged([queries.own[:, a:b] for a, b in pairwise(cuts)], queries.group)
+    order = torch.cat(from_all_ranks(queries.positions, queries.group)).argsort()
+
     scores = Scores(
-        torch.cat(everyone, dim=2).index_select(2, order.to(queries.device)),
-        read(source.key, range(len(view.batch)), torch.tensor(of_own), view.keys),
+        torch.cat(parts, dim=2).index_select(2, order.to(queries.device)),
+        read(source.key, range(len(view.batch)), torch.tensor(own_key_heads), view.keys),
         source.pattern,
         source.bias,
         source.scale,
@@ -180,13 +186,13 @@ def with_own_heads(view: View) -> tuple[View, int]:
 
 
 def _exchanged(parts: Sequence[Tensor], group: "distributed.ProcessGroup") -> list[Tensor]:
-    """Send a part to each rank, and return what each has sent to this one."""
-    mine: list[Any] = [None] * len(parts)
+    """Send a part to each rank, and return the parts that they sent to this one."""
+    received: list[Any] = [None] * len(parts)
     for rank, part in enumerate(parts):
-        received = mine if rank == distributed.get_rank(group) else None
+        gathered = received if rank == distributed.get_rank(group) else None
         # A slice would be sent with all of its storage.
-        distributed.gather_object(part.cpu().clone(), received, group=group, group_dst=rank)
-    return [part.to(parts[0].device) for part in mine]
+        distributed.gather_object(part.cpu().clone(), gathered, group=group, group_dst=rank)
+    return [part.to(parts[0].device) for part in received]
 
 
 def rows_here(view: View) -> Iterator[slice]:
@@ -205,6 +211,6 @@ def merged_over_ranks(
     queries = sharded_queries(view.source)
     if queries is None:
         return states
-    everyone = zip(*from_all_ranks(list(states), queries.group), strict=True)
-    pairs = zip(reductions, everyone, strict=True)
+    by_reduction = zip(*from_all_ranks(list(states), queries.group), strict=True)
+    pairs = zip(reductions, by_reduction, strict=True)
     return [reduce(reduction.merge, parts) for reduction, parts in pairs]

@@ -1,8 +1,13 @@
-"""Where the numbers of an attention matrix come from."""
+"""The data behind an attention matrix: a protocol, and the parts in which it is computed.
+
+    source.rows(batch, heads, queries)             QueryRows: rows, prepared
+    source.block(rows, [KeyColumns, …], …)         WeightBlock: their numbers, with statistics
+
+Indices along an axis are ranges, which read in place, or lists of indices.
+"""
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -10,8 +15,36 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.matrix.index import Index, as_tensor
 from regard.patterns import Pattern
+
+Index = range | Tensor
+"""Indices along an axis: a range, or any, [places], on the CPU."""
+
+
+@runtime_checkable
+class LazyTensor(Protocol):
+    """A tensor that is read in parts, on demand.
+
+    Attributes:
+        shape: its shape.
+        dtype: its dtype.
+        device: the device of its parts.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def device(self) -> torch.device: ...
+
+    def read(self, *indices: Index) -> Tensor:
+        """Return the part at an index for each of the first axes."""
+        ...
+
+    def modified(self) -> bool:
+        """Return whether it was modified in place since it was made."""
+        ...
 
 
 @dataclass(eq=False)
@@ -34,15 +67,9 @@ class QueryRows:
         """Return the pairs of these rows and keys that a pattern allows."""
         device = self.positions.device
         batch = as_tensor(self.batch).to(device)[:, None, None, None]
-        where = as_tensor(keys).to(device)
-        allowed = pattern.test(batch, self.positions[:, None], where)
-        return allowed.expand(len(batch), 1, len(self.positions), len(where))
-
-    @cached_property
-    def span(self) -> tuple[int, int]:
-        """The lowest and the highest of the positions."""
-        low, high = self.positions.aminmax()
-        return int(low), int(high)
+        key_positions = as_tensor(keys).to(device)
+        allowed = pattern.test(batch, self.positions[:, None], key_positions)
+        return allowed.expand(len(batch), 1, len(self.positions), len(key_positions))
 
 
 class KeyColumns(NamedTuple):
@@ -57,22 +84,30 @@ class KeyColumns(NamedTuple):
     partial: Sequence[slice]
 
 
+Columns = Sequence[KeyColumns]
+"""Columns in chunks that fit into the CPU's cache."""
+
+PairMask = Bool[Tensor, "some_batch heads_or_1 rows some_columns"]
+"""Which pairs of some rows and columns are allowed."""
+
 Fact = Literal["entropy", "group_max", "sums"]
-"""What can be found out on the way, while numbers are at hand; see `WeightBlock`."""
+"""A statistic fused into the computation of a tile; see `WeightBlock`."""
+
+Facts = Collection[Fact]
 
 
 @dataclass(eq=False)
 class WeightBlock:
-    """The numbers of some rows, and what was found out on the way.
+    """The weights of some rows, and statistics that were computed with them.
 
     Attributes:
-        numbers: what the matrix holds, divided by `factors` if there are any.
+        numbers: the weights, divided by `factors` if there are any.
         factors: a factor of each row, applied to all numbers when `weights` is first read.
-        entropy: −Σ w · log w of each row; None if that wasn't asked for, as all below.
-        group_max: the largest of each 64 neighbouring weights, by size if they are signed; the last
-            group may be smaller.
+        entropy: −Σ w · log w of each row; None if it was not computed, as all below.
+        group_max: the maximum of each 64 neighbouring weights, of absolute values if they are
+            signed; the last group may be smaller.
         sums: the sum of each column over each 16 rows; the last group may be smaller.
-        row_sums: the sum of each row, if it was found on the way.
+        row_sums: the sum of each row.
     """
 
     numbers: Float[Tensor, "batch heads rows columns"]
@@ -84,7 +119,7 @@ class WeightBlock:
 
     @property
     def weights(self) -> Float[Tensor, "batch heads rows columns"]:
-        """What the matrix holds."""
+        """The weights."""
         if self.factors is not None:
             self.numbers.mul_(self.factors)
             self.factors = None
@@ -98,10 +133,11 @@ class WeightBlock:
 
 
 class Buffers:
-    """Memory of one pass, that one rectangle after the other is written to.
+    """Memory of one pass, which its rectangles overwrite one after another.
 
     Attributes:
-        longest_keys: the largest norm of keys, by which these are: rows of a pass share them.
+        longest_keys: the largest norm of the keys of sequences, key heads and columns, which all
+            rows of a pass share.
     """
 
     def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
@@ -110,7 +146,7 @@ class Buffers:
         self.longest_keys: dict[Hashable, Tensor] = {}
 
     def __call__(self, name: str, *shape: int) -> Tensor:
-        """Return the buffer of a name in a shape, with anything in it."""
+        """Return the buffer of a name in a shape, uninitialised."""
         size = prod(shape)
         if name not in self._flat or self._flat[name].numel() < size:
             self._flat.pop(name, None)
@@ -122,7 +158,7 @@ OVERWRITTEN = (
     "{name} was modified in place after the attention matrix was made from it: "
     "make the matrix from {name}.clone()"
 )
-"""What is said if a tensor was modified in place that a matrix was made from."""
+"""The error message if a tensor of a matrix was modified in place."""
 
 
 @runtime_checkable
@@ -172,9 +208,7 @@ class Source(Protocol):
         """Split heads into runs of at most `most` that can be computed together."""
         ...
 
-    def allowed(
-        self, rows: QueryRows, keys: Index
-    ) -> Bool[Tensor, "some_batch heads_or_1 rows some_columns"]:
+    def allowed(self, rows: QueryRows, keys: Index) -> PairMask:
         """Return which pairs of rows and columns are allowed."""
         ...
 
@@ -190,25 +224,19 @@ class Source(Protocol):
         """Raise `Overwritten` if a tensor was modified in place since the source was made."""
         ...
 
-    def compute_lse(self, rows: QueryRows, columns: Sequence[KeyColumns], buffers: Buffers) -> None:
+    def compute_lse(self, rows: QueryRows, columns: Columns, buffers: Buffers) -> None:
         """Compute and cache the log-sum-exp of rows, from all their allowed columns."""
         ...
 
     def block(
-        self,
-        rows: QueryRows,
-        columns: Sequence[KeyColumns],
-        facts: Collection[Fact],
-        buffers: Buffers,
-        *,
-        whole: bool,
+        self, rows: QueryRows, columns: Columns, facts: Facts, buffers: Buffers, *, whole: bool
     ) -> WeightBlock:
         """Compute rows; the result is valid until the buffers are reused.
 
         Args:
             rows: the rows.
-            columns: the columns, in chunks that fit into the CPU's cache.
-            facts: the facts to compute.
+            columns: the columns.
+            facts: the statistics to compute.
             buffers: memory to use.
             whole: whether these are all allowed columns; if not, the log-sum-exp must be known.
         """
@@ -218,3 +246,38 @@ class Source(Protocol):
 def lowest(dtype: torch.dtype) -> float:
     """Return the score of a masked pair: far below any other, and finite."""
     return torch.finfo(dtype).min / 4
+
+
+def read(tensor: Tensor | LazyTensor, *indices: Index) -> Tensor:
+    """Return the part of a tensor at an index for each of its first axes.
+
+    It is a view if all of them are ranges and the tensor is in memory.
+    """
+    if not isinstance(tensor, Tensor):
+        return tensor.read(*indices)
+    for axis, index in enumerate(indices):
+        tensor = take(tensor, axis, index)
+    return tensor
+
+
+def take(tensor: Tensor, axis: int, index: Index) -> Tensor:
+    """Index an axis; a view for a range."""
+    if isinstance(index, range):
+        whole_axes = (slice(None),) * axis
+        return tensor[(*whole_axes, slice(index.start, index.stop, index.step))]
+    return tensor.index_select(axis, index.to(tensor.device))
+
+
+def put(tensor: Tensor, axis: int, index: Index, values: Tensor) -> None:
+    """Write values at an index of an axis."""
+    if isinstance(index, range):
+        take(tensor, axis, index).copy_(values)
+    else:
+        tensor.index_copy_(axis, index.to(tensor.device), values)
+
+
+def as_tensor(index: Index) -> Tensor:
+    """Return an index as a tensor, [places], on the CPU."""
+    if isinstance(index, range):
+        return torch.arange(index.start, index.stop, index.step, device="cpu")
+    return index

@@ -7,13 +7,12 @@ from typing import Any
 import torch
 
 from regard.matrix.fused import fused_states
-from regard.matrix.progress import progressing
-from regard.matrix.reduction import AnyReduction, is_reduction
-from regard.matrix.result import Result
+from regard.matrix.reduction import AnyReduction, Result, is_reduction
 from regard.matrix.sharded import merged_over_ranks, rows_here
 from regard.matrix.source import Fact
 from regard.matrix.tiles import BUDGET, Tile, tiles_of_rows
 from regard.matrix.view import View
+from regard.progress import progressing
 
 
 def accumulate(
@@ -45,10 +44,10 @@ def accumulate(
             return states
         states = [reduction.start(view) for reduction in reductions]
         facts: set[Fact] = {fact for reduction in reductions for fact in reduction.facts}
-        here = (tiles_of_rows(view, rows, facts, budget) for rows in rows_here(view))
-        rows = view.sizes[0] * view.sizes[1] * view.sizes[2]
-        found = chain.from_iterable(here)
-        for tile in progressing(found, "rows of attention", rows, progress, _rows):
+        runs = (tiles_of_rows(view, rows, facts, budget) for rows in rows_here(view))
+        tiles = chain.from_iterable(runs)
+        num_rows = view.sizes[0] * view.sizes[1] * view.sizes[2]
+        for tile in progressing(tiles, "rows of attention", num_rows, progress, _num_rows):
             for number, reduction in enumerate(reductions):
                 states[number] = reduction.update(states[number], tile)
     return states
@@ -69,11 +68,11 @@ def summarize(
 
 def _check(reduction: object) -> None:
     if not is_reduction(reduction):
-        kind = isinstance(reduction, type)
-        got = f"the class {reduction.__name__}" if kind else type(reduction).__name__
+        is_class = isinstance(reduction, type)
+        got = f"the class {reduction.__name__}" if is_class else type(reduction).__name__
         raise TypeError(f"reductions must be instances such as Entropy() or Pool(512), got {got}")
 
 
-def _rows(tile: Tile) -> int:
+def _num_rows(tile: Tile) -> int:
     batch, heads, rows, _ = tile.shape
     return batch * heads * rows

@@ -7,8 +7,7 @@ from types import EllipsisType
 import torch
 from torch import Tensor
 
-from regard.matrix.index import Index, as_tensor
-from regard.matrix.source import Source
+from regard.matrix.source import Index, Source, as_tensor
 from regard.patterns import Pattern
 
 AXES: tuple[str, ...] = ("batch", "heads", "queries", "keys")
@@ -63,14 +62,14 @@ class View:
     @property
     def outline(self) -> "Outline":
         """The same without a source."""
-        before, heads = self.first_head, self.heads
-        numbers = range(heads.start + before, heads.stop + before, heads.step)
-        places = (self.batch, numbers, self.queries, self.keys)
-        named: Labels = {
+        first, heads = self.first_head, self.heads
+        head_numbers = range(heads.start + first, heads.stop + first, heads.step)
+        places = (self.batch, head_numbers, self.queries, self.keys)
+        labels: Labels = {
             axis: indices if isinstance(indices, range) else indices.tolist()
             for axis, indices in zip(AXES, places, strict=True)
         }
-        return Outline(named, self.axes, self.source.dtype, self.source.signed)
+        return Outline(labels, self.axes, self.source.dtype, self.source.signed)
 
     @property
     def has_all_keys(self) -> bool:
@@ -89,14 +88,14 @@ class View:
             positions = range(int(queries.min()), int(queries.max()) + 1)
             pattern.check(self.source.shape[0], positions, self.source.shape[3])
 
-    def pick(self, where: object) -> "View":
+    def pick(self, indices: object) -> "View":
         """Index the axes with ints, slices and an ellipsis.
 
         Raises:
             TypeError: an index is something else.
             IndexError: there are too many, or one is out of range.
         """
-        items = list(where) if isinstance(where, tuple) else [where]
+        items = list(indices) if isinstance(indices, tuple) else [indices]
         for item in items:
             _check_kind(item)
         ellipses = [place for place, item in enumerate(items) if isinstance(item, EllipsisType)]
@@ -105,6 +104,7 @@ class View:
                 f"an attention matrix with axes [{', '.join(self.axes)}] takes up to "
                 f"{len(self.axes)} indices and one ellipsis, got {len(items)}"
             )
+
         if ellipses:
             missing = len(self.axes) - len(items) + 1
             items[ellipses[0] : ellipses[0] + 1] = [slice(None)] * missing
@@ -119,15 +119,16 @@ class View:
             if item.step is not None and index(item.step) < 1:
                 raise ValueError(f"the step of a slice must be at least 1, got {item.step}")
             return replace(self, **{axis: places[item]})
+
         number, size = index(item), len(places)  # pyright: ignore[reportArgumentType]
         if not -size <= number < size:
             words, hint = axis, ""
             if axis == "batch":
                 words, hint = "in the batch", f"; the axes are [{', '.join(self.axes)}]"
             raise IndexError(f"there are {size} {words}, counted from 0, got index {number}{hint}")
-        one = slice(number % size, number % size + 1)
+        place = places[number % size : number % size + 1]
         axes = tuple(name for name in self.axes if name != axis)
-        return replace(self, **{axis: places[one], "axes": axes})
+        return replace(self, **{axis: place, "axes": axes})
 
     def listed(self, axis: str, places: Tensor) -> "View":
         """Return the part with the listed indices of an axis, [places]."""
@@ -156,9 +157,9 @@ class Outline:
         batch, heads, queries, keys = (len(self.places[axis]) for axis in AXES)
         return batch, heads, queries, keys
 
-    def labels(self, **more: Places) -> Labels:
+    def labels(self, **further: Places) -> Labels:
         """Return the labels of its axes and of further axes."""
-        return {axis: self.places[axis] for axis in self.axes} | more
+        return {axis: self.places[axis] for axis in self.axes} | further
 
     def trim(self, values: Tensor, axes: tuple[str, ...] = AXES[:2]) -> Tensor:
         """Drop axes that were indexed by a number, and convert to the dtype of the weights.

@@ -1,14 +1,25 @@
 """The source of materialised weights."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.matrix.index import Index, LazyTensor, as_tensor, read
-from regard.matrix.source import OVERWRITTEN, Buffers, Fact, KeyColumns, QueryRows, WeightBlock
+from regard.matrix.source import (
+    OVERWRITTEN,
+    Buffers,
+    Columns,
+    Facts,
+    Index,
+    LazyTensor,
+    PairMask,
+    QueryRows,
+    WeightBlock,
+    as_tensor,
+    read,
+)
 from regard.patterns import Pattern
 from regard.versions import Overwritten, Versions
 
@@ -37,7 +48,7 @@ class Weights:
 
     def __post_init__(self) -> None:
         tensors = [self.weights] if isinstance(self.weights, Tensor) else []
-        object.__setattr__(self, "_versions", Versions(("weights", x) for x in tensors))
+        object.__setattr__(self, "_versions", Versions(("weights", tensor) for tensor in tensors))
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -59,9 +70,7 @@ class Weights:
         for first in range(0, len(heads), most):
             yield heads[first : first + most]
 
-    def allowed(
-        self, rows: QueryRows, keys: Index
-    ) -> Bool[Tensor, "some_batch heads_or_1 rows some_columns"]:
+    def allowed(self, rows: QueryRows, keys: Index) -> PairMask:
         return rows.test(self.pattern, keys)
 
     def has_lse(self, batch: range, heads: range, queries: Index) -> bool:
@@ -70,7 +79,7 @@ class Weights:
     def rows(self, batch: range, heads: range, queries: Index) -> QueryRows:
         return QueryRows(batch, heads, queries, self.positions(queries).to(self.device))
 
-    def compute_lse(self, rows: QueryRows, columns: Sequence[KeyColumns], buffers: Buffers) -> None:
+    def compute_lse(self, rows: QueryRows, columns: Columns, buffers: Buffers) -> None:
         """Do nothing: weights are normalised."""
 
     def check(self) -> None:
@@ -78,20 +87,14 @@ class Weights:
             raise Overwritten(self.overwritten.format(name="weights"))
 
     def block(
-        self,
-        rows: QueryRows,
-        columns: Sequence[KeyColumns],
-        facts: Collection[Fact],
-        buffers: Buffers,
-        *,
-        whole: bool,
+        self, rows: QueryRows, columns: Columns, facts: Facts, buffers: Buffers, *, whole: bool
     ) -> WeightBlock:
         self.check()
-        widths = [len(some.keys) for some in columns]
+        widths = [len(chunk.keys) for chunk in columns]
         sizes = (len(rows.batch), len(rows.heads), len(rows.queries))
         weights = buffers("weights", *sizes, sum(widths))
-        for some, part in zip(columns, weights.split(widths, dim=3), strict=True):
-            part.copy_(read(self.weights, rows.batch, rows.heads, rows.queries, some.keys))
-            for span in some.partial:
-                part[..., span].masked_fill_(~rows.test(self.pattern, some.keys[span]), 0.0)
+        for chunk, part in zip(columns, weights.split(widths, dim=3), strict=True):
+            part.copy_(read(self.weights, rows.batch, rows.heads, rows.queries, chunk.keys))
+            for span in chunk.partial:
+                part[..., span].masked_fill_(~rows.test(self.pattern, chunk.keys[span]), 0.0)
         return WeightBlock(weights)

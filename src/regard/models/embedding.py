@@ -5,8 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import check_positive
-from regard.models.order import PositionEncoding
-from regard.models.stack import STD
+from regard.models.stack import STD, PositionEncoding
 from regard.positions import Learned, sinusoidal
 
 
@@ -67,11 +66,12 @@ class TokenEmbedding(nn.Module):
             x = x + self.types(torch.zeros_like(tokens) if types is None else types)
         elif types is not None:
             raise ValueError("types must be None: the model has no token types")
-        where = torch.arange(offset, offset + tokens.shape[1], device=tokens.device)
+
+        positions = torch.arange(offset, offset + tokens.shape[1], device=tokens.device)
         if starts is not None:
-            where = (where - starts.to(where.device)[:, None]).clamp(min=0)
+            positions = (positions - starts.to(positions.device)[:, None]).clamp(min=0)
         if self.positions is not None:
-            x = x + self.positions(where)
+            x = x + self.positions(positions)
         if self.sinusoidal:
-            x = x + sinusoidal(where, x.shape[-1], dtype=x.dtype)
+            x = x + sinusoidal(positions, x.shape[-1], dtype=x.dtype)
         return x

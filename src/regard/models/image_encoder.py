@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from regard.errors import check_positive
 from regard.matrix import AttentionMatrix
-from regard.models.stack import Stack
-from regard.models.weights import loaded, vit
+from regard.models.stack import Stack, StackConfig
+from regard.models.weights import convert, vit
 from regard.positions import Learned
 
 
@@ -60,16 +60,21 @@ class ImageEncoder(nn.Module):
                 f"image_size ({image_size}) must be a multiple of patch_size, got {patch_size}"
             )
         self.image_size = image_size
-        self.layers = Stack(
-            num_layers,
-            model_dim,
-            num_heads,
+
+        # 1. Blocks.
+        config = StackConfig(
+            num_layers=num_layers,
+            model_dim=model_dim,
+            num_heads=num_heads,
             hidden_dim=hidden_dim,
             activation=activation,
             norm_eps=norm_eps,
             dropout=dropout,
             attention_dropout=attention_dropout,
         )
+        self.layers = Stack(config)
+
+        # 2. Embeddings of patches.
         self.patches = nn.Conv2d(num_channels, model_dim, patch_size, stride=patch_size)
         self.class_token = nn.Parameter(torch.zeros(model_dim))
         self.positions = Learned(1 + (image_size // patch_size) ** 2, model_dim)
@@ -87,7 +92,7 @@ class ImageEncoder(nn.Module):
             ValueError: the model has another type, a setting that this class doesn't support, or
                 computes something else than its config says.
         """
-        return loaded(cls, model, {"vit": vit})
+        return convert(cls, model, {"vit": vit})
 
     def embed(
         self, images: Float[Tensor, "batch channels height width"]

@@ -37,9 +37,12 @@ def choose(
         raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}")
     if temperature == 0:
         return logits.argmax(dim=-1)
-    # Relative to the maximum, so that low temperatures overflow to −inf only.
+
+    # 1. Relative to the maximum, so that low temperatures overflow to −inf only.
     logits = logits.double()
     logits = (logits - logits.max(dim=-1, keepdim=True).values) / temperature
+
+    # 2. Drop unlikely tokens.
     ranked, tokens = logits.sort(dim=-1, descending=True, stable=True)
     if top_k is not None:
         ranked[:, top_k:] = -torch.inf
@@ -47,5 +50,7 @@ def choose(
     if top_p is not None:
         better = probabilities.cumsum(dim=-1) - probabilities
         probabilities = probabilities.where(better < top_p, probabilities.new_zeros(()))
+
+    # 3. Draw.
     drawn = torch.multinomial(probabilities, 1, generator=generator)
     return tokens.gather(-1, drawn)[:, 0]

@@ -9,12 +9,11 @@ from torch import Tensor, nn
 from regard.layers import KeyValueCache
 from regard.matrix import AttentionMatrix
 from regard.models.embedding import TokenEmbedding
-from regard.models.order import PositionEncoding
 from regard.models.sampling import choose
-from regard.models.stack import STD, Stack, make_norm
-from regard.models.weights import gpt2, llama, loaded
+from regard.models.stack import STD, PositionEncoding, Stack, StackConfig, make_norm
+from regard.models.weights import convert, gpt2, llama
 from regard.patterns import Pattern, causal, padding
-from regard.patterns.narrowed import narrowed
+from regard.patterns.pattern import intersect
 
 
 class TextDecoder(nn.Module):
@@ -77,10 +76,11 @@ class TextDecoder(nn.Module):
         attention_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.layers = Stack(
-            num_layers,
-            model_dim,
-            num_heads,
+        # 1. Blocks.
+        config = StackConfig(
+            num_layers=num_layers,
+            model_dim=model_dim,
+            num_heads=num_heads,
             num_key_heads=num_key_heads,
             key_dim=key_dim,
             hidden_dim=hidden_dim,
@@ -93,6 +93,9 @@ class TextDecoder(nn.Module):
             dropout=dropout,
             attention_dropout=attention_dropout,
         )
+        self.layers = Stack(config)
+
+        # 2. Embeddings, which may be tied to the output.
         self.embedding = TokenEmbedding(
             vocabulary_size,
             model_dim,
@@ -118,7 +121,7 @@ class TextDecoder(nn.Module):
             ValueError: the model has another type, a setting that this class doesn't support, or
                 computes something else than its config says.
         """
-        return loaded(cls, model, {"gpt2": gpt2, "llama": llama})
+        return convert(cls, model, {"gpt2": gpt2, "llama": llama})
 
     def forward(
         self,
@@ -136,7 +139,7 @@ class TextDecoder(nn.Module):
             pattern: combined with the model's pattern by `&`.
             caches: a cache for each layer, to which the tokens are appended; see `new_caches`.
         """
-        x, pattern = self._started(tokens, starts, pattern, caches)
+        x, pattern = self._embedded(tokens, starts, pattern, caches)
         return self.head(self.norm(self.layers(x, pattern=pattern, caches=caches)))
 
     def states(
@@ -147,7 +150,7 @@ class TextDecoder(nn.Module):
         pattern: Pattern | None = None,
     ) -> list[Float[Tensor, "batch sequence model_dim"]]:
         """Return the embeddings and the output of each block; arguments as for `forward`."""
-        x, pattern = self._started(tokens, starts, pattern, None)
+        x, pattern = self._embedded(tokens, starts, pattern, None)
         return self.layers.states(x, pattern=pattern)
 
     @torch.no_grad()
@@ -159,7 +162,7 @@ class TextDecoder(nn.Module):
         pattern: Pattern | None = None,
     ) -> list[AttentionMatrix]:
         """Return the attention matrix of each block; arguments as for `forward`."""
-        x, pattern = self._started(tokens, starts, pattern, None)
+        x, pattern = self._embedded(tokens, starts, pattern, None)
         return self.layers.matrices(x, pattern=pattern)
 
     def new_caches(self) -> list[KeyValueCache]:
@@ -208,23 +211,29 @@ class TextDecoder(nn.Module):
         caches = self.new_caches() if cached else None
         ends = torch.tensor(sorted(stop), dtype=tokens.dtype, device=tokens.device)
         ended = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
+
         new = tokens
         for _ in range(num_tokens):
-            x, pattern = self._started(new if cached else tokens, starts, None, caches)
+            # 1. Logits of the last position. Caches have all tokens but the new ones.
+            x, pattern = self._embedded(new if cached else tokens, starts, None, caches)
             last = self.layers(x, pattern=pattern, caches=caches)[:, -1]
             logits = self.head(self.norm(last))
+
+            # 2. The next token; an ended sequence repeats its last one.
             chosen = choose(
                 logits, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator
             ).to(tokens.dtype)
             chosen = torch.where(ended, tokens[:, -1], chosen)
             new = chosen[:, None]
             tokens = torch.cat([tokens, new], dim=1)
+
+            # 3. Stop when all sequences have ended.
             ended = ended | torch.isin(chosen, ends)
             if bool(ended.all()):
                 break
         return tokens
 
-    def _started(
+    def _embedded(
         self,
         tokens: Tensor,
         starts: Sequence[int] | Tensor | None,
@@ -233,7 +242,7 @@ class TextDecoder(nn.Module):
     ) -> tuple[Tensor, Pattern | None]:
         """Return the input of the first block, and the pattern."""
         offset = len(caches[0]) if caches else 0
-        pattern = narrowed(self.pattern, pattern)
+        pattern = intersect(self.pattern, pattern)
         if starts is not None:
             starts = torch.as_tensor(starts, device=tokens.device)
             if starts.shape != tokens.shape[:1]:
@@ -241,6 +250,6 @@ class TextDecoder(nn.Module):
                     f"starts must have one entry per sequence, got {starts.numel()} for a batch of "
                     f"{len(tokens)}"
                 )
-            pattern = narrowed(pattern, padding(starts=starts))
+            pattern = intersect(pattern, padding(starts=starts))
         x = self.embedding(tokens, offset=offset, starts=starts)
         return self.dropout(x), pattern

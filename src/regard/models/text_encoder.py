@@ -6,11 +6,10 @@ from torch import Tensor, nn
 
 from regard.matrix import AttentionMatrix
 from regard.models.embedding import TokenEmbedding
-from regard.models.order import PositionEncoding
-from regard.models.stack import Stack
-from regard.models.weights import bert, loaded
+from regard.models.stack import PositionEncoding, Stack, StackConfig
+from regard.models.weights import bert, convert
 from regard.patterns import Pattern
-from regard.patterns.narrowed import narrowed
+from regard.patterns.pattern import intersect
 
 
 class TextEncoder(nn.Module):
@@ -62,10 +61,11 @@ class TextEncoder(nn.Module):
         attention_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.layers = Stack(
-            num_layers,
-            model_dim,
-            num_heads,
+        # 1. Blocks.
+        config = StackConfig(
+            num_layers=num_layers,
+            model_dim=model_dim,
+            num_heads=num_heads,
             hidden_dim=hidden_dim,
             activation=activation,
             norm_eps=norm_eps,
@@ -74,6 +74,9 @@ class TextEncoder(nn.Module):
             dropout=dropout,
             attention_dropout=attention_dropout,
         )
+        self.layers = Stack(config)
+
+        # 2. Embeddings.
         self.embedding = TokenEmbedding(
             vocabulary_size,
             model_dim,
@@ -96,7 +99,7 @@ class TextEncoder(nn.Module):
             ValueError: the model has another type, a setting that this class doesn't support, or
                 computes something else than its config says.
         """
-        return loaded(cls, model, {"bert": bert})
+        return convert(cls, model, {"bert": bert})
 
     def embed(
         self,
@@ -122,7 +125,7 @@ class TextEncoder(nn.Module):
             pattern: combined with the model's pattern by `&`, such as `padding(lengths)`.
         """
         x = self.embed(tokens, types=types)
-        return self.layers(x, pattern=narrowed(self.pattern, pattern))
+        return self.layers(x, pattern=intersect(self.pattern, pattern))
 
     def states(
         self,
@@ -133,7 +136,7 @@ class TextEncoder(nn.Module):
     ) -> list[Float[Tensor, "batch sequence model_dim"]]:
         """Return the embeddings and the output of each block; arguments as for `forward`."""
         x = self.embed(tokens, types=types)
-        return self.layers.states(x, pattern=narrowed(self.pattern, pattern))
+        return self.layers.states(x, pattern=intersect(self.pattern, pattern))
 
     @torch.no_grad()
     def matrices(
@@ -145,4 +148,4 @@ class TextEncoder(nn.Module):
     ) -> list[AttentionMatrix]:
         """Return the attention matrix of each block; arguments as for `forward`."""
         x = self.embed(tokens, types=types)
-        return self.layers.matrices(x, pattern=narrowed(self.pattern, pattern))
+        return self.layers.matrices(x, pattern=intersect(self.pattern, pattern))

@@ -5,9 +5,6 @@ classifies it as NONE, SOME or ALL without visiting its pairs. Everything else (
 FlexAttention's BlockMask, tile skipping) is derived from these two.
 """
 
-from regard.patterns.causal import causal
-from regard.patterns.columns import columns
-from regard.patterns.cover import Cover
 from regard.patterns.documents import documents
 from regard.patterns.from_mask import from_mask
 from regard.patterns.global_at import global_at
@@ -15,10 +12,8 @@ from regard.patterns.layout import Layout, layout
 from regard.patterns.neighbours import neighbours
 from regard.patterns.padding import padding
 from regard.patterns.pairs import pairs
-from regard.patterns.pattern import Pattern, everyone
-from regard.patterns.prefix import prefix
-from regard.patterns.strided import strided
-from regard.patterns.window import window
+from regard.patterns.pattern import Cover, Pattern, everyone
+from regard.patterns.regular import causal, columns, prefix, strided, window
 
 __all__ = [
     "Cover",

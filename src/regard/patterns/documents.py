@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Bool, Int, Int8
+from jaxtyping import Int
 from torch import Tensor
 
-from regard.patterns.cover import Span, codes
-from regard.patterns.pattern import Pattern
-from regard.patterns.range_extrema import RangeExtrema
-from regard.patterns.whole import as_tensor, whole_numbers
+from regard.patterns.integers import RangeExtrema, as_tensor, whole_numbers
+from regard.patterns.pattern import Bools, Covers, Ints, Pattern, Span, codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,21 +38,19 @@ class Documents(Pattern):
     def batch_size(self) -> int | None:
         return len(self.ids) if self.batched else None
 
-    def test(
-        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
-    ) -> Bool[Tensor, "..."]:
+    def test(self, batch: Ints, query: Ints, key: Ints) -> Bools:
         ids = self.ids.to(key.device)
         if not self.batched:
             return ids[0][query] == ids[0][key]
         return ids[batch, query] == ids[batch, key]
 
-    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+    def cover_spans(self, batch: Ints, query: Span, key: Span) -> Covers:
         query_low, query_high = self._ids_in(batch, query)
         key_low, key_high = self._ids_in(batch, key)
-        one = (query_low == query_high) & (key_low == key_high)
+        single_document = (query_low == query_high) & (key_low == key_high)
         return codes(
             none=(query_high < key_low) | (key_high < query_low),
-            every=one & (query_low == key_low),
+            every=single_document & (query_low == key_low),
             batch=batch,
         )
 

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Bool, Int, Int8
+from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.patterns.cover import Span, codes
-from regard.patterns.pattern import Everyone, Pattern
+from regard.patterns.pattern import Bools, Covers, Everyone, Ints, Pattern, Span, codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,10 +20,9 @@ class FromMask(Pattern):
     @cached_property
     def _counts(self) -> Int[Tensor, "rows queries_and_1 keys_and_1"]:
         """The number of allowed pairs above i and left of j, at [b, i, j]."""
-        few = self.mask[0].numel() < 2**31
-        kind = torch.int32 if few else torch.int64
+        dtype = torch.int32 if self.mask[0].numel() < 2**31 else torch.int64
         rows, queries, keys = self.mask.shape
-        counts = torch.zeros(rows, queries + 1, keys + 1, dtype=kind, device="cpu")
+        counts = torch.zeros(rows, queries + 1, keys + 1, dtype=dtype, device="cpu")
         # In place: this is four bytes a pair, and would be twelve while it is made.
         counts[:, 1:, 1:].copy_(self.mask).cumsum_(1).cumsum_(2)
         return counts
@@ -33,8 +31,8 @@ class FromMask(Pattern):
     def share_of_blocks(self) -> float:
         """The share of blocks of 64 × 32 pairs with an allowed pair."""
         rows, queries, keys = self.mask.shape
-        whole = torch.nn.functional.pad(self.mask, (0, -keys % 32, 0, -queries % 64))
-        in_keys = whole.view(rows, -1, whole.shape[2] // 32, 32).any(dim=3)
+        padded = torch.nn.functional.pad(self.mask, (0, -keys % 32, 0, -queries % 64))
+        in_keys = padded.view(rows, -1, padded.shape[2] // 32, 32).any(dim=3)
         return float(in_keys.view(rows, -1, 64, in_keys.shape[2]).any(dim=2).float().mean())
 
     @property
@@ -49,9 +47,7 @@ class FromMask(Pattern):
     def _first_query(self) -> int:
         return self.mask.shape[2] - self.mask.shape[1]
 
-    def test(
-        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
-    ) -> Bool[Tensor, "..."]:
+    def test(self, batch: Ints, query: Ints, key: Ints) -> Bools:
         mask = self.mask.to(key.device)
         row = query - self._first_query
         return mask[batch, row, key] if self.batched else mask[0][row, key]
@@ -61,14 +57,14 @@ class FromMask(Pattern):
     ) -> Bool[Tensor, "batch_or_1 queries keys"]:
         mask = self.mask.to(query_positions.device)[..., :num_keys]
         rows = query_positions - self._first_query
-        every = len(rows) == mask.shape[1] and bool((rows.diff() == 1).all())
-        return mask if every else mask[:, rows]
+        has_all_rows = len(rows) == mask.shape[1] and bool((rows.diff() == 1).all())
+        return mask if has_all_rows else mask[:, rows]
 
     def simplified(self, queries: range, num_keys: int) -> Pattern:
         rows = self.mask[:, queries[0] - self._first_query : queries[-1] + 1 - self._first_query]
         return Everyone() if bool(rows.all()) else self
 
-    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+    def cover_spans(self, batch: Ints, query: Span, key: Span) -> Covers:
         row = batch if self.batched else torch.zeros_like(batch)
         top, bottom = query.first - self._first_query, query.last - self._first_query + 1
         left, right = key.first, key.last + 1

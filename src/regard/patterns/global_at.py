@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Bool, Int, Int8
+from jaxtyping import Int
 from torch import Tensor
 
-from regard.patterns.cover import Span, codes
-from regard.patterns.pattern import Lattice, Pattern
-from regard.patterns.to_list import to_list
-from regard.patterns.whole import whole_numbers
+from regard.patterns.integers import to_list, whole_numbers
+from regard.patterns.pattern import Bools, Covers, GatheredBlocks, Ints, Pattern, Span, codes
 
 
 @dataclass(frozen=True)
@@ -28,36 +26,36 @@ class GlobalAt(Pattern):
         object.__setattr__(self, "_sorted", positions)
         object.__setattr__(self, "_chosen", chosen)
 
-    def test(
-        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
-    ) -> Bool[Tensor, "..."]:
+    def test(self, batch: Ints, query: Ints, key: Ints) -> Bools:
         return self._is_chosen(query) | self._is_chosen(key)
 
-    def _is_chosen(self, position: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
+    def _is_chosen(self, position: Ints) -> Bools:
         """Return elementwise whether a position is chosen; the last entry is for others."""
         none = len(self._chosen) - 1
         inside = (position >= 0) & (position < none)
         return self._chosen.to(position.device)[torch.where(inside, position, none)]
 
-    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
-        some_queries, every_query = self._count(query)
-        some_keys, every_key = self._count(key)
-        return codes(~(some_queries | some_keys), every_query | every_key, batch)
+    def cover_spans(self, batch: Ints, query: Span, key: Span) -> Covers:
+        any_query, every_query = self._count(query)
+        any_key, every_key = self._count(key)
+        return codes(~(any_query | any_key), every_query | every_key, batch)
 
-    def _count(self, span: Span) -> tuple[Tensor, Tensor]:
+    def _count(self, span: Span) -> tuple[Bools, Bools]:
+        """Return elementwise whether any, and whether all positions of a span are chosen."""
         end = torch.searchsorted(self._sorted, span.last.contiguous(), right=True)
-        found = end - torch.searchsorted(self._sorted, span.first.contiguous())
-        return found > 0, found == span.last - span.first + 1
+        num_chosen = end - torch.searchsorted(self._sorted, span.first.contiguous())
+        return num_chosen > 0, num_chosen == span.last - span.first + 1
 
-    def lattices(self, query_positions: Int[Tensor, "queries"], num_keys: int) -> list[Lattice]:
-        every_query = torch.arange(len(query_positions), device="cpu")
-        chosen = torch.isin(query_positions, self._sorted)
-        rest = torch.arange(num_keys, device="cpu")[
-            ~torch.isin(torch.arange(num_keys, device="cpu"), self._sorted)
+    def gathered_blocks(
+        self, query_positions: Int[Tensor, "queries"], num_keys: int
+    ) -> list[GatheredBlocks]:
+        queries, keys = (torch.arange(n, device="cpu") for n in (len(query_positions), num_keys))
+        global_queries = queries[torch.isin(query_positions, self._sorted)]
+        other_keys = keys[~torch.isin(keys, self._sorted)]
+        return [
+            GatheredBlocks(queries[None], self._sorted[None], 1, None),
+            GatheredBlocks(global_queries[None], other_keys[None], None, None),
         ]
-        seen_by_all = Lattice(every_query[None], self._sorted[None], 1, None)
-        see_all = Lattice(every_query[chosen][None], rest[None], None, None)
-        return [seen_by_all, see_all]
 
     def check(self, batch: int, queries: range, num_keys: int) -> None:
         if self.positions[-1] >= num_keys:

@@ -13,7 +13,7 @@ from regard.patterns.pattern import Pattern
 Made = TypeVar("Made")
 
 _MISSING: Any = object()
-_MOST = 64
+_MAX_CACHED = 64
 _made: OrderedDict[Hashable, Any] = OrderedDict()
 _lock = Lock()
 
@@ -32,22 +32,23 @@ def cached(pattern: Pattern, name: Hashable, make: Callable[[], Made]) -> Made:
     if in_dispatch_mode():
         # Under a dispatch mode tensors may be fake; don't cache them.
         return make()
-    mine: OrderedDict[Hashable, Any] | None = vars(pattern).get("_made")
-    if mine is None:
-        mine = OrderedDict()
+
+    values: OrderedDict[Hashable, Any] | None = vars(pattern).get("_made")
+    if values is None:
         for part in (pattern, *pattern.leaves()):
             # Makes the pattern immutable.
             vars(part).setdefault("_made", OrderedDict())
-        mine = vars(pattern)["_made"]
-        assert mine is not None
-    found = mine.get(name, _MISSING)
-    if found is _MISSING:
+        values = vars(pattern)["_made"]
+        assert values is not None
+
+    value = values.get(name, _MISSING)
+    if value is _MISSING:
         # Inference tensors could not be used with autograd.
         with torch.inference_mode(False):
-            found = _shared(pattern, name, make)
+            value = _shared(pattern, name, make)
     with _lock:
-        _keep(mine, name, found)
-    return found
+        _keep(values, name, value)
+    return value
 
 
 def _shared(pattern: Pattern, name: Hashable, make: Callable[[], Made]) -> Made:
@@ -56,20 +57,21 @@ def _shared(pattern: Pattern, name: Hashable, make: Callable[[], Made]) -> Made:
         return make()
     key = (pattern, name)
     with _lock:
-        found = _made.get(key, _MISSING)
-    if found is _MISSING:
-        found = make()
+        value = _made.get(key, _MISSING)
+    if value is _MISSING:
+        # Without the lock: it takes long, and may ask for other cached values.
+        value = make()
     with _lock:
-        _keep(_made, key, found)
-    return found
+        _keep(_made, key, value)
+    return value
 
 
-def _keep(known: OrderedDict[Hashable, Any], name: Hashable, made: object) -> None:
+def _keep(values: OrderedDict[Hashable, Any], name: Hashable, value: object) -> None:
     """Cache a value as the latest, and evict the oldest."""
-    known[name] = made
-    known.move_to_end(name)
-    while len(known) > _MOST:
-        known.popitem(last=False)
+    values[name] = value
+    values.move_to_end(name)
+    while len(values) > _MAX_CACHED:
+        values.popitem(last=False)
 
 
 def compares_by_value(leaf: Pattern) -> bool:

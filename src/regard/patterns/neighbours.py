@@ -5,14 +5,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
-from jaxtyping import Bool, Int, Int8
+from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.patterns.cover import Span, codes
-from regard.patterns.pattern import Lattice, Pattern
-from regard.patterns.range_extrema import RangeExtrema
-from regard.patterns.to_list import to_list
-from regard.patterns.whole import as_tensor, whole_numbers
+from regard.patterns.integers import RangeExtrema, as_tensor, to_list, whole_numbers
+from regard.patterns.pattern import Bools, Covers, GatheredBlocks, Ints, Pattern, Span, codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +46,12 @@ class Neighbours(Pattern):
             largest.scatter_reduce(0, queries, keys, "amax"),
         )
 
-    def test(
-        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
-    ) -> Bool[Tensor, "..."]:
+    def test(self, batch: Ints, query: Ints, key: Ints) -> Bools:
         known = (query >= 0) & (query < self.num_nodes) & (key < self.num_nodes)
         pairs = self._pairs.to(key.device)
         wanted = query * self.num_nodes + key
-        place = torch.searchsorted(pairs, wanted).clamp_max(len(pairs) - 1)
-        return known & (pairs[place] == wanted)
+        edge = torch.searchsorted(pairs, wanted).clamp_max(len(pairs) - 1)
+        return known & (pairs[edge] == wanted)
 
     def dense(
         self, query_positions: Int[Tensor, "queries"], num_keys: int
@@ -71,10 +66,10 @@ class Neighbours(Pattern):
 
     def simplified(self, queries: range, num_keys: int) -> Pattern:
         # Count edges before sorting them: most graphs can't be simplified.
-        few = len(self.edges) < len(queries) * num_keys
-        return self if few else super().simplified(queries, num_keys)
+        is_sparse = len(self.edges) < len(queries) * num_keys
+        return self if is_sparse else super().simplified(queries, num_keys)
 
-    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+    def cover_spans(self, batch: Ints, query: Span, key: Span) -> Covers:
         first, last = (end.clamp(0, self.num_nodes - 1) for end in query)
         outside = (query.first >= self.num_nodes) | (query.last < 0)
         smallest, largest = self._reach(first, last)
@@ -86,18 +81,20 @@ class Neighbours(Pattern):
             batch=batch,
         )
 
-    def lattices(self, query_positions: Int[Tensor, "queries"], num_keys: int) -> list[Lattice]:
+    def gathered_blocks(
+        self, query_positions: Int[Tensor, "queries"], num_keys: int
+    ) -> list[GatheredBlocks]:
         # A query and its neighbours form a class; classes of one size are stacked.
         known = torch.nonzero((query_positions >= 0) & (query_positions < self.num_nodes)).flatten()
         rows = query_positions[known]
         degrees = self._row_starts[rows + 1] - self._row_starts[rows]
-        found: list[Lattice] = []
+        blocks: list[GatheredBlocks] = []
         for degree in to_list(torch.unique(degrees[degrees > 0])):
             chosen = degrees == degree
-            places = self._row_starts[rows[chosen]][:, None] + torch.arange(degree, device="cpu")
-            keys = self._pairs[places] % self.num_nodes
-            found.append(Lattice(known[chosen][:, None], keys, 1, None))
-        return found
+            edges = self._row_starts[rows[chosen]][:, None] + torch.arange(degree, device="cpu")
+            keys = self._pairs[edges] % self.num_nodes
+            blocks.append(GatheredBlocks(known[chosen][:, None], keys, 1, None))
+        return blocks
 
     def check(self, batch: int, queries: range, num_keys: int) -> None:
         if self.num_nodes > num_keys:

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Int, Int8
+from jaxtyping import Int
 from torch import Tensor
 
-from regard.patterns.cover import Span, codes
-from regard.patterns.pattern import Pattern
-from regard.patterns.whole import whole_numbers
+from regard.patterns.integers import whole_numbers
+from regard.patterns.pattern import Bools, Covers, Ints, Pattern, Span, codes
 
 _ENDLESS = torch.iinfo(torch.int64).max
 
@@ -27,13 +26,11 @@ class Padding(Pattern):
     def batch_size(self) -> int:
         return len(self.starts)
 
-    def test(
-        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
-    ) -> Bool[Tensor, "..."]:
+    def test(self, batch: Ints, query: Ints, key: Ints) -> Bools:
         starts, stops = self.starts.to(key.device), self.stops.to(key.device)
         return (key >= starts[batch]) & (key < stops[batch])
 
-    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+    def cover_spans(self, batch: Ints, query: Span, key: Span) -> Covers:
         start, stop = self.starts.to(batch.device)[batch], self.stops.to(batch.device)[batch]
         return codes(
             none=(key.last < start) | (key.first >= stop) | (start >= stop),
@@ -104,13 +101,13 @@ def padding(
     return Padding(firsts, firsts + counts)
 
 
-def _checked(name: str, given: object) -> Int[Tensor, "batch"]:
-    values = whole_numbers(given)
+def _checked(name: str, value: object) -> Int[Tensor, "batch"]:
+    values = whole_numbers(value)
     if values is None or values.dim() != 1 or len(values) == 0:
-        got = repr(given)
-        if isinstance(given, Tensor):
+        got = repr(value)
+        if isinstance(value, Tensor):
             got = (
-                f"a tensor of {given.dtype} and shape {list(given.shape)}; for a right-padded mask "
+                f"a tensor of {value.dtype} and shape {list(value.shape)}; for a right-padded mask "
                 "with 1 for real tokens, pass mask.sum(-1)"
             )
         raise ValueError(f"padding: {name} must be a list of integers, one per sequence, got {got}")

@@ -1,17 +1,15 @@
-"""Some queries looking at some keys."""
+"""A set of queries × a set of keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import torch
-from jaxtyping import Bool, Int, Int8
+from jaxtyping import Int
 from torch import Tensor
 
-from regard.patterns.cover import Span, codes
-from regard.patterns.pattern import Lattice, Pattern
-from regard.patterns.to_list import to_list
-from regard.patterns.whole import whole_numbers
+from regard.patterns.integers import to_list, whole_numbers
+from regard.patterns.pattern import Bools, Covers, GatheredBlocks, Ints, Pattern, Span, codes
 
 Positions = int | slice | range | Sequence[int] | Int[Tensor, "chosen"]
 """A position, a span of positions, or a list of them."""
@@ -37,20 +35,20 @@ class PositionSet:
             start >= stop for start, stop in self.spans
         ):
             raise ValueError(f"runs must ascend and not touch, got {self.spans}")
-        # One more that nothing reaches, so that there is a next one to every position.
+        # A last run beyond all positions, so that a search always finds a run.
         ends = [*self.spans, (_END, _END)]
         starts, stops = (torch.tensor(side, device="cpu") for side in zip(*ends, strict=True))
         object.__setattr__(self, "_starts", starts)
         object.__setattr__(self, "_stops", stops)
 
-    def has(self, position: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
-        """Say elementwise whether a position is in the set."""
+    def has(self, position: Ints) -> Bools:
+        """Return elementwise whether a position is in the set."""
         starts, stops = (side.to(position.device) for side in (self._starts, self._stops))
         run = torch.searchsorted(stops[:-1], position.contiguous(), right=True)
         return position >= starts[run]
 
-    def covers(self, span: Span) -> tuple[Bool[Tensor, "..."], Bool[Tensor, "..."]]:
-        """Say of spans whether none, and whether all of their positions are in the set."""
+    def covers(self, span: Span) -> tuple[Bools, Bools]:
+        """Return of each span whether none, and whether all of its positions are in the set."""
         run = torch.searchsorted(self._stops[:-1], span.first.contiguous(), right=True)
         starts, stops = self._starts[run], self._stops[run]
         return starts > span.last, (starts <= span.first) & (span.last < stops)
@@ -70,7 +68,7 @@ class PositionSet:
 
 @dataclass(frozen=True)
 class Pairs(Pattern):
-    """Each of some queries may look at each of some keys."""
+    """Each query of a set may attend to each key of another."""
 
     queries: PositionSet
     keys: PositionSet
@@ -80,31 +78,29 @@ class Pairs(Pattern):
         every = ((-_END, _END),), ((0, _END),)
         return self.queries.spans in ((), *every) or not self.keys.spans
 
-    def test(
-        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
-    ) -> Bool[Tensor, "..."]:
+    def test(self, batch: Ints, query: Ints, key: Ints) -> Bools:
         return self.queries.has(query) & self.keys.has(key)
 
-    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
-        (no_query, every_query), (no_key, every_key) = (
-            self.queries.covers(query),
-            self.keys.covers(key),
-        )
+    def cover_spans(self, batch: Ints, query: Span, key: Span) -> Covers:
+        no_query, every_query = self.queries.covers(query)
+        no_key, every_key = self.keys.covers(key)
         return codes(no_query | no_key, every_query & every_key, batch)
 
-    def lattices(self, query_positions: Int[Tensor, "queries"], num_keys: int) -> list[Lattice]:
+    def gathered_blocks(
+        self, query_positions: Int[Tensor, "queries"], num_keys: int
+    ) -> list[GatheredBlocks]:
         queries = self.queries.has(query_positions).nonzero().T
         keys = self.keys.has(torch.arange(num_keys, device="cpu")).nonzero().T
         if not queries.numel() or not keys.numel():
             return []
-        return [Lattice(queries, keys, _step(queries), _step(keys))]
+        return [GatheredBlocks(queries, keys, _step(queries), _step(keys))]
 
     def __repr__(self) -> str:
         return f"pairs(queries={self.queries!r}, keys={self.keys!r})"
 
 
 def pairs(*, queries: Positions = slice(None), keys: Positions = slice(None)) -> Pattern:
-    """Let some positions look at some positions: each of `queries` at each of `keys`.
+    """Allow queries × keys: each of `queries` may attend to each of `keys`.
 
     >>> print(pairs(queries=range(2, 5), keys=[0, 3]).draw(5))
     · · · · ·
@@ -114,11 +110,11 @@ def pairs(*, queries: Positions = slice(None), keys: Positions = slice(None)) ->
     ■ · · ■ ·
 
     Args:
-        queries: which positions look: a span such as `range(2, 5)` or `slice(2, None)`, a list of
-            positions, or one position; all by default. None may be below 0.
-        keys: at which positions they look, in the same way.
+        queries: positions of the queries: a span such as `range(2, 5)` or `slice(2, None)`, a list
+            of positions, or one position; all by default. None may be below 0.
+        keys: positions of the keys, in the same way.
     """
-    return Pairs(_runs("queries", queries), _runs("keys", keys))
+    return Pairs(_position_set("queries", queries), _position_set("keys", keys))
 
 
 def _step(rows: Int[Tensor, "1 rows"]) -> int | None:
@@ -126,8 +122,8 @@ def _step(rows: Int[Tensor, "1 rows"]) -> int | None:
     return 1 if bool((rows.diff() == 1).all()) else None
 
 
-def _runs(name: str, positions: Positions) -> PositionSet:
-    """Return a set of positions that a user hands over."""
+def _position_set(name: str, positions: Positions) -> PositionSet:
+    """Return the set of positions of an argument."""
     rule = (
         f"pairs: {name} must be a range, a slice or a list of positions from 0 on, "
         f"got {positions!r}"
@@ -135,27 +131,34 @@ def _runs(name: str, positions: Positions) -> PositionSet:
     if isinstance(positions, tuple):
         raise ValueError(f"{rule}: write range(…) for a span, and [ ] around positions")
     if isinstance(positions, slice):
-        start, stop, step = positions.start, positions.stop, positions.step
-        for end in (start, stop):
-            whole = isinstance(end, int) and not isinstance(end, bool) and end >= 0
-            if end is not None and not whole:
-                raise ValueError(rule)
-        if step not in (None, 1):
-            raise ValueError(f"{rule}: a slice has no step, a range may")
-        ends = (-_END if start is None else start, _END if stop is None else stop)
-        return PositionSet((ends,) if ends[0] < ends[1] else ())
+        return _set_of_slice(positions, rule)
     if isinstance(positions, range) and positions.step == 1 and positions.start >= 0:
         return PositionSet(((positions.start, positions.stop),) if len(positions) else ())
-    one = isinstance(positions, int) and not isinstance(positions, bool)
-    listed = isinstance(positions, Sequence | Tensor) and not isinstance(positions, str)
-    values = whole_numbers([positions] if one else positions) if one or listed else None
+
+    if isinstance(positions, int) and not isinstance(positions, bool):
+        positions = [positions]
+    is_list = isinstance(positions, Sequence | Tensor) and not isinstance(positions, str)
+    values = whole_numbers(positions) if is_list else None
     if values is None or values.dim() != 1 or (len(values) > 0 and values.min() < 0):
         raise ValueError(rule)
-    return PositionSet(_joined(sorted(set(to_list(values)))))
+    return PositionSet(_runs_of(sorted(set(to_list(values)))))
 
 
-def _joined(positions: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return positions, ascending, as runs of neighbours."""
+def _set_of_slice(positions: slice, rule: str) -> PositionSet:
+    for end in (positions.start, positions.stop):
+        is_position = isinstance(end, int) and not isinstance(end, bool) and end >= 0
+        if end is not None and not is_position:
+            raise ValueError(rule)
+    if positions.step not in (None, 1):
+        raise ValueError(f"{rule}: a slice has no step, a range may")
+
+    start = -_END if positions.start is None else positions.start
+    stop = _END if positions.stop is None else positions.stop
+    return PositionSet(((start, stop),) if start < stop else ())
+
+
+def _runs_of(positions: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Return ascending positions as runs of neighbours."""
     runs: list[tuple[int, int]] = []
     for position in positions:
         if runs and runs[-1][1] == position:

@@ -1,19 +1,63 @@
-"""The base class of patterns, and their combinations."""
+"""The base class of patterns, their combinations, and how much of a rectangle they allow."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
-from regard.patterns.cover import Cover, Span, as_span
-from regard.patterns.whole import as_tensor
+from regard.patterns.integers import as_tensor
+
+Ints = Int[Tensor, "..."]
+"""Batch indices or positions, elementwise; the arguments of a function broadcast."""
+
+Bools = Bool[Tensor, "..."]
+"""Whether pairs are allowed, elementwise."""
+
+Covers = Int8[Tensor, "..."]
+"""Codes of `Cover`, one for each rectangle."""
+
+QueryPositions = Int[Tensor, "queries"]
+"""The position of each query."""
+
+DenseMask = Bool[Tensor, "batch_or_1 queries keys"]
+"""The mask of all pairs."""
 
 
-class Lattice(NamedTuple):
+class Cover(IntEnum):
+    """How much of a rectangle of pairs a pattern allows."""
+
+    NONE = 0
+    SOME = 1
+    ALL = 2
+
+
+class Span(NamedTuple):
+    """Positions `first` to `last`, both included; the tensors hold many spans at once."""
+
+    first: Int[Tensor, "*spans"]
+    last: Int[Tensor, "*spans"]
+
+
+def as_span(positions: range) -> Span:
+    """Return a range of positions as a span."""
+    if len(positions) == 0 or positions.step != 1:
+        raise ValueError(f"a span must be a non-empty range with step 1, got {positions}")
+    return Span(torch.tensor(positions[0], device="cpu"), torch.tensor(positions[-1], device="cpu"))
+
+
+def codes(none: Bools, every: Bools, batch: Ints) -> Covers:
+    """Return cover codes, given which rectangles are empty and which are full."""
+    covers = (1 + every.to(torch.int8)) * ~none
+    # torch.broadcast_shapes would import symbolic shapes, which takes a second or more.
+    return torch.broadcast_tensors(covers, batch)[0]
+
+
+class GatheredBlocks(NamedTuple):
     """Rectangles of gathered rows: in class c, each of `queries[c]` with each of `keys[c]`.
 
     Rows are indices into the query and key tensors, ascending within a class. The step is the
@@ -53,12 +97,10 @@ class Pattern(ABC):
         return None
 
     @abstractmethod
-    def test(
-        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
-    ) -> Bool[Tensor, "..."]:
+    def test(self, batch: Ints, query: Ints, key: Ints) -> Bools:
         """Return elementwise whether the query position may attend to the key position."""
 
-    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+    def cover_spans(self, batch: Ints, query: Span, key: Span) -> Covers:
         """Return the `Cover` of each rectangle query × key, elementwise, visiting no pair.
 
         `SOME` is always a correct answer; `NONE` and `ALL` must hold for every pair.
@@ -71,9 +113,7 @@ class Pattern(ABC):
         """Tensors that it reads and does not own; most patterns have none."""
         return ()
 
-    def dense(
-        self, query_positions: Int[Tensor, "queries"], num_keys: int
-    ) -> Bool[Tensor, "batch_or_1 queries keys"]:
+    def dense(self, query_positions: QueryPositions, num_keys: int) -> DenseMask:
         """Return the dense mask, on the device of the positions.
 
         Args:
@@ -95,9 +135,9 @@ class Pattern(ABC):
             num_keys: the number of keys, at positions 0 … num_keys − 1.
         """
 
-    def lattices(
-        self, query_positions: Int[Tensor, "queries"], num_keys: int
-    ) -> list[Lattice] | None:
+    def gathered_blocks(
+        self, query_positions: QueryPositions, num_keys: int
+    ) -> list[GatheredBlocks] | None:
         """Return disjoint gathered rectangles that hold exactly the allowed pairs.
 
         None (the default) means that the pattern is block-shaped and `cover_spans` suffices.
@@ -109,7 +149,7 @@ class Pattern(ABC):
         """Yield the members of a combination; itself if it isn't one."""
         yield self
 
-    def within(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> "Pattern":
+    def within(self, batch: Ints, query: Span, key: Span) -> "Pattern":
         """Return a simpler pattern that agrees with this one on the rectangles, if any."""
         return self
 
@@ -199,11 +239,11 @@ class Pattern(ABC):
     def __bool__(self) -> bool:
         raise TypeError("a pattern has no truth value: combine patterns with &, | and ~")
 
-    def __and__(self, other: "Pattern") -> "Pattern":
-        return Both(self, _pattern(other, "&"))
+    def __and__(self, second: "Pattern") -> "Pattern":
+        return Both(self, _checked(second, "&"))
 
-    def __or__(self, other: "Pattern") -> "Pattern":
-        return Either(self, _pattern(other, "|"))
+    def __or__(self, second: "Pattern") -> "Pattern":
+        return Either(self, _checked(second, "|"))
 
     def __invert__(self) -> "Pattern":
         return Not(self)
@@ -216,12 +256,10 @@ class Everyone(Pattern):
     relative = True
     key_only = True
 
-    def test(
-        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
-    ) -> Bool[Tensor, "..."]:
+    def test(self, batch: Ints, query: Ints, key: Ints) -> Bools:
         return query == query
 
-    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+    def cover_spans(self, batch: Ints, query: Span, key: Span) -> Covers:
         return super().cover_spans(batch, query, key).fill_(Cover.ALL)
 
     def __repr__(self) -> str:
@@ -275,9 +313,7 @@ class _Pair(Pattern):
         yield from self.first.leaves()
         yield from self.second.leaves()
 
-    def _covers(
-        self, batch: Int[Tensor, "..."], query: Span, key: Span
-    ) -> tuple[Int8[Tensor, "..."], Int8[Tensor, "..."]]:
+    def _covers(self, batch: Ints, query: Span, key: Span) -> tuple[Covers, Covers]:
         first = self.first.cover_spans(batch, query, key)
         return first, self.second.cover_spans(batch, query, key)
 
@@ -294,21 +330,17 @@ class _Pair(Pattern):
 class Both(_Pair):
     """Allow the pairs that both patterns allow."""
 
-    def test(
-        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
-    ) -> Bool[Tensor, "..."]:
+    def test(self, batch: Ints, query: Ints, key: Ints) -> Bools:
         return self.first.test(batch, query, key) & self.second.test(batch, query, key)
 
-    def dense(
-        self, query_positions: Int[Tensor, "queries"], num_keys: int
-    ) -> Bool[Tensor, "batch_or_1 queries keys"]:
+    def dense(self, query_positions: QueryPositions, num_keys: int) -> DenseMask:
         first = self.first.dense(query_positions, num_keys)
         return first & self.second.dense(query_positions, num_keys)
 
-    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+    def cover_spans(self, batch: Ints, query: Span, key: Span) -> Covers:
         return torch.minimum(*self._covers(batch, query, key))
 
-    def within(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Pattern:
+    def within(self, batch: Ints, query: Span, key: Span) -> Pattern:
         return self._without(Cover.ALL, batch, query, key)
 
     def __repr__(self) -> str:
@@ -319,21 +351,17 @@ class Both(_Pair):
 class Either(_Pair):
     """Allow the pairs that at least one pattern allows."""
 
-    def test(
-        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
-    ) -> Bool[Tensor, "..."]:
+    def test(self, batch: Ints, query: Ints, key: Ints) -> Bools:
         return self.first.test(batch, query, key) | self.second.test(batch, query, key)
 
-    def dense(
-        self, query_positions: Int[Tensor, "queries"], num_keys: int
-    ) -> Bool[Tensor, "batch_or_1 queries keys"]:
+    def dense(self, query_positions: QueryPositions, num_keys: int) -> DenseMask:
         first = self.first.dense(query_positions, num_keys)
         return first | self.second.dense(query_positions, num_keys)
 
-    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+    def cover_spans(self, batch: Ints, query: Span, key: Span) -> Covers:
         return torch.maximum(*self._covers(batch, query, key))
 
-    def within(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Pattern:
+    def within(self, batch: Ints, query: Span, key: Span) -> Pattern:
         return self._without(Cover.NONE, batch, query, key)
 
     def __repr__(self) -> str:
@@ -341,8 +369,8 @@ class Either(_Pair):
 
 
 @dataclass(frozen=True)
-class Not(Pattern):
-    """Allow the pairs that a pattern does not."""
+class _Wrapped(Pattern):
+    """The shared part of `Not` and `Shifted`."""
 
     pattern: Pattern
 
@@ -358,17 +386,18 @@ class Not(Pattern):
     def batch_size(self) -> int | None:
         return self.pattern.batch_size
 
-    def test(
-        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
-    ) -> Bool[Tensor, "..."]:
+
+@dataclass(frozen=True)
+class Not(_Wrapped):
+    """Allow the pairs that a pattern does not."""
+
+    def test(self, batch: Ints, query: Ints, key: Ints) -> Bools:
         return ~self.pattern.test(batch, query, key)
 
-    def dense(
-        self, query_positions: Int[Tensor, "queries"], num_keys: int
-    ) -> Bool[Tensor, "batch_or_1 queries keys"]:
+    def dense(self, query_positions: QueryPositions, num_keys: int) -> DenseMask:
         return ~self.pattern.dense(query_positions, num_keys)
 
-    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+    def cover_spans(self, batch: Ints, query: Span, key: Span) -> Covers:
         return Cover.ALL - self.pattern.cover_spans(batch, query, key)
 
     def check(self, batch: int, queries: range, num_keys: int) -> None:
@@ -377,18 +406,62 @@ class Not(Pattern):
     def leaves(self) -> Iterator[Pattern]:
         return self.pattern.leaves()
 
-    def within(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Pattern:
+    def within(self, batch: Ints, query: Span, key: Span) -> Pattern:
         return Not(self.pattern.within(batch, query, key))
 
     def __repr__(self) -> str:
         return f"~{_bracketed(self.pattern, Either, Both)}"
 
 
+@dataclass(frozen=True)
+class Shifted(_Wrapped):
+    """A pattern whose positions are counted from elsewhere.
+
+    Attributes:
+        queries: added to the position of a query before the pattern tests it.
+        keys: added to the position of a key.
+    """
+
+    queries: int
+    keys: int
+
+    @property
+    def num_positions(self) -> int | None:
+        known = self.pattern.num_positions
+        return None if known is None else max(0, known - self.keys)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.pattern.tensors
+
+    def test(self, batch: Ints, query: Ints, key: Ints) -> Bools:
+        return self.pattern.test(batch, query + self.queries, key + self.keys)
+
+    def cover_spans(self, batch: Ints, query: Span, key: Span) -> Covers:
+        queries = Span(query.first + self.queries, query.last + self.queries)
+        keys = Span(key.first + self.keys, key.last + self.keys)
+        return self.pattern.cover_spans(batch, queries, keys)
+
+    def check(self, batch: int, queries: range, num_keys: int) -> None:
+        shifted = range(queries.start + self.queries, queries.stop + self.queries)
+        self.pattern.check(batch, shifted, num_keys + self.keys)
+
+    def __repr__(self) -> str:
+        return f"shifted({self.pattern!r}, queries={self.queries}, keys={self.keys})"
+
+
+def intersect(first: Pattern | None, second: Pattern | None) -> Pattern | None:
+    """Return `first & second`; None allows every pair."""
+    if first is None:
+        return second
+    return first if second is None else first & second
+
+
 def _bracketed(pattern: Pattern, *kinds: type[Pattern]) -> str:
     return f"({pattern!r})" if isinstance(pattern, kinds) else repr(pattern)
 
 
-def _pattern(value: object, operator: str) -> Pattern:
+def _checked(value: object, operator: str) -> Pattern:
     if not isinstance(value, Pattern):
         raise TypeError(f"{operator} needs a pattern on both sides, got {type(value).__name__}")
     return value

@@ -6,10 +6,9 @@ import torch
 from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
-from regard.patterns.cover import Span
 from regard.patterns.layout_cache import cached
 from regard.patterns.neighbours import Neighbours
-from regard.patterns.pattern import Both, Either, Lattice, Not, Pattern
+from regard.patterns.pattern import Both, Either, GatheredBlocks, Not, Pattern, Span
 
 
 def transposed(pattern: Pattern, first: int = 0) -> Pattern:
@@ -33,8 +32,8 @@ def _exchanged(pattern: Pattern, first: int) -> Pattern:
             return type(pattern)(_exchanged(one, first), _exchanged(other, first))
         case Not(inner):
             return Not(_exchanged(inner, first))
-        case _ if type(pattern).lattices is not Pattern.lattices:
-            return _TransposedLattices(pattern, first)
+        case _ if type(pattern).gathered_blocks is not Pattern.gathered_blocks:
+            return _TransposedBlocks(pattern, first)
         case _:
             return _Transposed(pattern, first)
 
@@ -77,23 +76,25 @@ class _Transposed(Pattern):
         return f"transposed({self.pattern!r}, first={self.first})"
 
 
-class _TransposedLattices(_Transposed):
+class _TransposedBlocks(_Transposed):
     """A pattern that touches a little of every block, and is gathered."""
 
-    def lattices(self, query_positions: Int[Tensor, "queries"], num_keys: int) -> list[Lattice]:
-        # Rows of a lattice are indices; those of keys, the queries here, are positions too.
+    def gathered_blocks(
+        self, query_positions: Int[Tensor, "queries"], num_keys: int
+    ) -> list[GatheredBlocks]:
+        # Rows of gathered blocks are indices; those of keys, the queries here, are positions too.
         num_queries = len(query_positions)
         assert torch.equal(query_positions, torch.arange(num_queries, device="cpu"))
         positions = torch.arange(self.first, self.first + num_keys, device="cpu")
-        exchanged: list[Lattice] = []
+        exchanged: list[GatheredBlocks] = []
         for queries, keys, query_step, key_step in (
-            self.pattern.lattices(positions, num_queries) or []
+            self.pattern.gathered_blocks(positions, num_queries) or []
         ):
             if len(keys.unique()) == keys.numel():
-                exchanged.append(Lattice(keys, queries, key_step, query_step))
+                exchanged.append(GatheredBlocks(keys, queries, key_step, query_step))
             else:
-                # A row may be in one class only, as the classes of a lattice are computed at once.
+                # A row may be in one class only, as classes are computed at once.
                 pairs = torch.broadcast_tensors(keys[:, None, :], queries[:, :, None])
                 edges = torch.stack([places.flatten() for places in pairs], dim=1)
-                exchanged += Neighbours(edges).lattices(query_positions, num_keys)
+                exchanged += Neighbours(edges).gathered_blocks(query_positions, num_keys)
         return exchanged

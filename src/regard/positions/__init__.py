@@ -6,13 +6,11 @@
 """
 
 from regard.positions.alibi import alibi
-from regard.positions.bias import Bias
+from regard.positions.bias import Bias, softcap
+from regard.positions.encodings import Learned, sinusoidal
 from regard.positions.from_tensor import from_tensor
-from regard.positions.learned import Learned
 from regard.positions.relative import Relative
 from regard.positions.rotary import Rotary
-from regard.positions.sinusoidal import sinusoidal
-from regard.positions.softcap import softcap
 
 __all__ = [
     "Bias",

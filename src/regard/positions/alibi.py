@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import check_positive
+from regard.positions.bias import Adjusted, Floats, Ints
 
 
 class Alibi(nn.Module):
@@ -49,14 +50,7 @@ class Alibi(nn.Module):
     def tensors(self) -> tuple[Tensor, ...]:
         return (self.slopes,)
 
-    def adjust(
-        self,
-        scores: Float[Tensor, "*#pairs"],
-        batch: Int[Tensor, "*#pairs"],
-        head: Int[Tensor, "*#pairs"],
-        query: Int[Tensor, "*#pairs"],
-        key: Int[Tensor, "*#pairs"],
-    ) -> Float[Tensor, "..."]:
+    def adjust(self, scores: Floats, batch: Ints, head: Ints, query: Ints, key: Ints) -> Adjusted:
         """Return `scores - slope_of_head * |query - key|`; see `Bias.adjust`."""
         # bfloat16 rounds 257 to 256: multiply distances in float32 or better.
         exact = torch.promote_types(scores.dtype, torch.float32)

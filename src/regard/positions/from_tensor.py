@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
+
+from regard.positions.bias import Adjusted, Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,14 +63,7 @@ class FromTensor:
                 f"from_tensor: values must have one column per key ({num_keys}), got {num_columns}"
             )
 
-    def adjust(
-        self,
-        scores: Float[Tensor, "*#pairs"],
-        batch: Int[Tensor, "*#pairs"],
-        head: Int[Tensor, "*#pairs"],
-        query: Int[Tensor, "*#pairs"],
-        key: Int[Tensor, "*#pairs"],
-    ) -> Float[Tensor, "..."]:
+    def adjust(self, scores: Floats, batch: Ints, head: Ints, query: Ints, key: Ints) -> Adjusted:
         """Return `scores + values[batch, head, query - first_query, key]`; see `Bias.adjust`."""
         if self.values.shape[0] == 1:
             batch = torch.zeros_like(batch)

@@ -3,10 +3,11 @@
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.errors import check_positive
+from regard.positions.bias import Adjusted, Floats, Ints
 
 
 class Relative(nn.Module):
@@ -60,14 +61,7 @@ class Relative(nn.Module):
     def tensors(self) -> tuple[Tensor, ...]:
         return (self.table,)
 
-    def adjust(
-        self,
-        scores: Float[Tensor, "*#pairs"],
-        batch: Int[Tensor, "*#pairs"],
-        head: Int[Tensor, "*#pairs"],
-        query: Int[Tensor, "*#pairs"],
-        key: Int[Tensor, "*#pairs"],
-    ) -> Float[Tensor, "..."]:
+    def adjust(self, scores: Floats, batch: Ints, head: Ints, query: Ints, key: Ints) -> Adjusted:
         """Return `scores + table[bucket_of(key - query), head]`; see `Bias.adjust`."""
         bucket = bucket_of(
             key - query,

@@ -57,6 +57,7 @@ class Rotary(nn.Module):
                 f"frequencies must have the shape [dim / 2] = [{dim // 2}], "
                 f"got {list(frequencies.shape)}"
             )
+
         self.dim = dim
         self.interleaved = interleaved
         # Floats, because casting the module would round the buffer.
@@ -90,6 +91,7 @@ class Rotary(nn.Module):
             ValueError: if a shape does not fit, `positions` are not integers, or `offset` is
                 negative.
         """
+        # 1. Check the arguments.
         if x.ndim != 4:
             raise ValueError(
                 f"x must have the shape [batch, heads, sequence, head_dim], got {list(x.shape)}"
@@ -105,6 +107,7 @@ class Rotary(nn.Module):
         else:
             _check_positions(positions, batch=x.shape[0], sequence=x.shape[2])
 
+        # 2. Compute the angles, in float32 at least.
         exact = torch.promote_types(x.dtype, torch.float32)
         turns = self.frequencies if exact == torch.float32 else self._tensor(exact, x.device)
         angles = (positions.to(torch.int64) + offset).to(exact)[..., None] * turns
@@ -112,6 +115,7 @@ class Rotary(nn.Module):
             angles = angles[:, None]
         cos, sin = angles.cos(), angles.sin()
 
+        # 3. Rotate the points, and round once.
         points = x[..., : self.dim].to(exact)
         if self.interleaved:
             first, second = points[..., 0::2], points[..., 1::2]

@@ -9,10 +9,9 @@ from torch import Tensor
 from regard.effects.forbidden import Forbidden
 from regard.positions import Bias
 from regard.positions.alibi import Alibi
+from regard.positions.bias import ComposedBias, Softcap
 from regard.positions.from_tensor import FromTensor
-from regard.positions.joined import Joined
 from regard.positions.relative import Relative
-from regard.positions.softcap import Softcap
 from regard.recording.errors import RecordingError
 from regard.recording.pattern_data import UNREADABLE, position, whole
 
@@ -41,7 +40,7 @@ def bias_as_data(bias: Bias, batch: int, store: Callable[[Tensor], str]) -> Data
         case FromTensor():
             values = bias.values[batch if bias.values.shape[0] > 1 else 0]
             return {"kind": "given", "values": store(values), "first_query": bias.first_query}
-        case Joined():
+        case ComposedBias():
             first, second = (bias_as_data(one, batch, store) for one in (bias.first, bias.second))
             return {"kind": "joined", "first": first, "second": second}
         case Forbidden():
@@ -79,7 +78,7 @@ def check_bias(bias: Bias, heads: int, queries: range, num_keys: int) -> None:
         queries: the range of query positions.
         num_keys: the number of keys.
     """
-    if isinstance(bias, Joined):
+    if isinstance(bias, ComposedBias):
         check_bias(bias.first, heads, queries, num_keys)
         check_bias(bias.second, heads, queries, num_keys)
     elif bias.num_heads not in (None, heads):
@@ -105,6 +104,6 @@ def _from_data(data: Data, read: Callable[[str], Tensor]) -> Bias:
         case "given":
             return FromTensor(read(data["values"])[None], position(data["first_query"]))
         case "joined":
-            return Joined(_from_data(data["first"], read), _from_data(data["second"], read))
+            return ComposedBias(_from_data(data["first"], read), _from_data(data["second"], read))
         case kind:
             raise RecordingError(f"unknown kind of bias {kind!r}")

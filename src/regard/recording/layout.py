@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
-from regard.matrix.groups import How
+from regard.matrix.arithmetic import How
 from regard.recording.arrays import LINE, ROWS, ArraySpec, StoredArray, stored_dtype
 from regard.recording.errors import RecordingError
 from regard.recording.files import Files

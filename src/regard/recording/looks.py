@@ -1,6 +1,6 @@
 """The strongest look of each head from a token, or at it.
 
-As in `first_look`, only looks between words count that are not neighbours, and none at the first
+As in `first_pair`, only looks between words count that are not neighbours, and none at the first
 token: heads without a task look there.
 """
 
@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.calls.first_look import distant_words, informative
+from regard.calls.first_pair import distant_words, informative
 from regard.calls.texts import TextPart
 from regard.recording import lookup
 from regard.recording.all_heads import Steps

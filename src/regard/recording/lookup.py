@@ -9,8 +9,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.matrix.index import take
 from regard.matrix.scores import Scores
+from regard.matrix.source import take
 from regard.matrix.tiles import tiles
 from regard.recording.stored import CallArrays
 from regard.recording.tiles import heads_of, part_of

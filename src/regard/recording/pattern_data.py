@@ -7,19 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.patterns.causal import Causal
-from regard.patterns.columns import Columns
-from regard.patterns.cover import Span
 from regard.patterns.documents import Documents
 from regard.patterns.from_mask import FromMask
 from regard.patterns.global_at import GlobalAt
 from regard.patterns.neighbours import Neighbours
 from regard.patterns.padding import Padding
 from regard.patterns.pairs import Pairs, PositionSet
-from regard.patterns.pattern import Both, Either, Everyone, Not, Pattern
-from regard.patterns.prefix import Prefix
-from regard.patterns.strided import Strided
-from regard.patterns.window import Window
+from regard.patterns.pattern import Both, Either, Everyone, Not, Pattern, Span
+from regard.patterns.regular import Causal, Columns, Prefix, Strided, Window
 from regard.recording.errors import RecordingError
 from regard.recording.schema import MOST_TOKENS
 

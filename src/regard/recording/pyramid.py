@@ -9,14 +9,13 @@ import zarr
 from torch import Tensor
 
 from regard.calls.call import AttentionCall
-from regard.matrix.groups import grouped
+from regard.matrix.arithmetic import grouped
 from regard.matrix.pool import add_to_cells
-from regard.matrix.reduction import zeros
-from regard.matrix.result import Result
+from regard.matrix.reduction import Result, zeros
 from regard.matrix.source import Fact
 from regard.matrix.tiles import Tile
 from regard.matrix.view import View
-from regard.patterns.cover import Cover
+from regard.patterns.pattern import Cover
 from regard.recording import arrays
 from regard.recording.layout import HOW, POOLS, call_specs, is_map, map_specs, pools_of_all
 from regard.recording.schema import TILE, CallFacts

@@ -19,12 +19,12 @@ from torch import distributed
 
 from regard.calls.call import AttentionCall
 from regard.calls.choose import listed
-from regard.calls.first_look import FirstLook, first_looks
-from regard.calls.texts import Layer, check_whole, layers_of, rows_as_text, texts_of
+from regard.calls.first_pair import FirstPair, first_pairs
+from regard.calls.texts import TextLayer, check_whole, layers_of, rows_as_text, texts_of
 from regard.matrix import AttentionMatrix
-from regard.matrix.progress import progressing
 from regard.matrix.sharded import sharded_queries, with_own_heads
 from regard.printable import well_formed
+from regard.progress import progressing
 from regard.recording.arrays import DTYPES
 from regard.recording.contents import RECORDING, check_contents, keep_calls
 from regard.recording.digest import digest_of
@@ -212,11 +212,11 @@ def _write(
     own_text = len(listed_texts)
     listed_texts.append((tokens, text, offsets))
 
-    def prepare() -> tuple[torch.dtype | None, list[Layer], FirstLook, Facts]:
+    def prepare() -> tuple[torch.dtype | None, list[TextLayer], FirstPair, Facts]:
         narrow = _dtype(dtype)
         texts = texts_of(tokens, source)
         layers = layers_of(calls, texts, batch)
-        first = next(first_looks(layers, batch))
+        first = next(first_pairs(layers, batch))
         layers, texts = rows_as_text(layers, texts)
         check_whole(layers, texts)
         if len(texts) > len(listed_texts):
@@ -296,7 +296,7 @@ def _agreed(writers: Writers, facts: Facts) -> Facts:
     return everyone[0]
 
 
-def _first_head(looks: Sequence[FirstLook]) -> FirstHead:
+def _first_head(looks: Sequence[FirstPair]) -> FirstHead:
     """Return the head to show first, among those of all ranks."""
     best = min(looks, key=lambda look: (-look.weight, look.layer, look.head))
     return FirstHead(call=best.layer, head=best.head)

@@ -9,14 +9,13 @@ import torch
 from jaxtyping import Int8
 from torch import Tensor
 
-from regard.calls.call import AttentionCall, layer_in
-from regard.matrix.effects import Effects
-from regard.matrix.index import Index, as_tensor
+from regard.calls.call import AttentionCall, layer_index
+from regard.matrix.derived import Effects
 from regard.matrix.scores import Scores
+from regard.matrix.source import Index, as_tensor
 from regard.matrix.view import View
 from regard.matrix.weights import Weights
-from regard.patterns.cover import Cover, Span
-from regard.patterns.pattern import Pattern
+from regard.patterns.pattern import Cover, Pattern, Span
 from regard.positions import Bias
 from regard.recording import arrays
 from regard.recording.arrays import StoredArray
@@ -119,7 +118,7 @@ class CallArrays:
             index=facts.index,
             module=facts.module,
             kind=facts.looks,
-            layer=layer_in(facts.module),
+            layer=layer_index(facts.module),
             group=facts.group,
             batch=1,
             heads=facts.heads,

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.matrix.groups import grouped
+from regard.matrix.arithmetic import grouped
 from regard.matrix.pool import add_to_cells
 from regard.matrix.tiles import tiles
 from regard.matrix.view import View
-from regard.patterns.cover import Cover
+from regard.patterns.pattern import Cover
 from regard.recording import arrays
 from regard.recording.arrays import StoredArray
 from regard.recording.errors import RecordingError

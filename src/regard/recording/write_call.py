@@ -13,18 +13,17 @@ import zarr
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.calls.call import AttentionCall
+from regard.calls.call import AttentionCall, head_order
 from regard.calls.choose import one_sequence, sequence_of
-from regard.calls.head_order import head_order
 from regard.calls.measures import measure_and
 from regard.matrix import AttentionMatrix, EffectMatrix, Entropy, Pool, Received
-from regard.matrix.effects import Effects
-from regard.matrix.index import LazyTensor, as_tensor, read, take
+from regard.matrix.derived import Effects
 from regard.matrix.lazy_matrix import LazyMatrix
 from regard.matrix.scores import Scores
+from regard.matrix.source import LazyTensor, as_tensor, read, take
 from regard.matrix.view import View
 from regard.matrix.weights import Weights
-from regard.patterns.cover import Cover
+from regard.patterns.pattern import Cover
 from regard.recording import arrays
 from regard.recording.arrays import ArraySpec
 from regard.recording.bias_data import bias_as_data

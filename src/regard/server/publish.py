@@ -9,7 +9,7 @@ from itertools import islice
 from os import PathLike
 from pathlib import Path
 
-from regard.matrix.progress import progressing
+from regard.progress import progressing
 from regard.recording import Recording
 from regard.recording.files import Folder
 from regard.recording.replacing import FolderKind, put_in_place, sole_writer

@@ -7,10 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.matrix.index import take
 from regard.matrix.lazy_matrix import LazyMatrix
 from regard.matrix.reduction import AnyReduction
-from regard.matrix.source import Fact
+from regard.matrix.source import Fact, take
 from regard.matrix.tiles import Tile, tiles_of_rows
 
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.calls.call import AttentionCall, layer_in
+from regard.calls.call import AttentionCall, layer_index
 from regard.calls.check import EMPTY, NOT_COMPARED, Check, row_gaps, tolerance
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
@@ -163,7 +163,7 @@ class Captured:
             index=index,
             module=name,
             kind="self",
-            layer=layer_in(name),
+            layer=layer_index(name),
             kernel=self.layer.kernel,
             **more,
         )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.patterns import Pattern, causal, window
 from regard.positions import Bias, softcap
 from regard.positions.alibi import Alibi
-from regard.positions.joined import joined
+from regard.positions.bias import compose
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def watched_layer(name: str, module: Any) -> WatchedLayer:
             module,
             module.attn_backend.get_name(),
             causal() if size is None else window(before=size - 1),
-            joined(
+            compose(
                 softcap(cap) if cap else None,
                 None if slopes is None else Alibi(torch.as_tensor(slopes).tolist()),
             ),

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from regard.calls.call import AttentionCall
 from regard.calls.check import sampled_rows
 from regard.errors import first_line
-from regard.matrix.index import as_tensor
 from regard.matrix.reduction import AnyReduction
+from regard.matrix.source import as_tensor
 from regard.vllm.cache import CacheReader
 from regard.vllm.captured import Captured, Keeping, joined_calls
 from regard.vllm.layer import WatchedLayer, has_attention, watched_layer

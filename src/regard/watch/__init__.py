@@ -8,7 +8,7 @@
 """
 
 from regard.calls import AttentionCall, Check
-from regard.calls.head_effects import HeadEffects
+from regard.calls.outputs import HeadEffects
 from regard.versions import Overwritten
 from regard.watch.seen import Seen
 from regard.watch.seen_effects import SeenEffects

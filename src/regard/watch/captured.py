@@ -9,15 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.matrix.index import Index, read
 from regard.matrix.scores import Scores
+from regard.matrix.source import Index, read
 from regard.patterns import Pattern
-from regard.patterns.causal import Causal
 from regard.patterns.pattern import Both
-from regard.patterns.window import Window
+from regard.patterns.regular import Causal, Window
 from regard.positions import Bias
+from regard.positions.bias import ComposedBias, compose
 from regard.positions.from_tensor import FromTensor
-from regard.positions.joined import Joined, joined
 from regard.versions import Versions
 
 OVERWRITTEN = '{name} was modified in place after the call: watch the model with keep="copies"'
@@ -136,8 +135,8 @@ def keep_bias(bias: Bias | None, keep_tensor: Callable[[Tensor], Tensor]) -> Bia
         bias: the bias.
         keep_tensor: returns a tensor that can be kept.
     """
-    if isinstance(bias, Joined):
-        return joined(*(keep_bias(part, keep_tensor) for part in (bias.first, bias.second)))
+    if isinstance(bias, ComposedBias):
+        return compose(*(keep_bias(part, keep_tensor) for part in (bias.first, bias.second)))
     if isinstance(bias, FromTensor):
         return FromTensor(keep_tensor(bias.values), bias.first_query)
     if isinstance(bias, Keeping):

@@ -15,9 +15,9 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from regard.internals import skip_compile
 from regard.patterns import Cover, Pattern
-from regard.patterns.cover import Span
 from regard.patterns.from_mask import FromMask
-from regard.positions.joined import joined
+from regard.patterns.pattern import Span
+from regard.positions.bias import compose
 from regard.watch.listeners import Listeners
 from regard.watch.raw_call import RawCall
 from regard.watch.traced import Traced
@@ -199,7 +199,7 @@ def _read(
         original=output,
         pattern=pattern,
         first_query=first_query,
-        bias=joined(changed, by_head),
+        bias=compose(changed, by_head),
         scale=scale,
     )
 

@@ -7,10 +7,9 @@ import torch
 from torch import Tensor, distributed
 
 from regard.attention.ring.transfers import from_all_ranks
-from regard.calls.call import AttentionCall
+from regard.calls.call import AttentionCall, head_order
 from regard.calls.check import worst
-from regard.calls.head_order import head_order
-from regard.matrix.result import Result
+from regard.matrix.reduction import Result
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
 from regard.matrix.weights import Weights

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.calls.output_gradient import OutputGradient
+from regard.calls.outputs import OutputGradient
 
 
 def let_flow(original: Tensor) -> None:

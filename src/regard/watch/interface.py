@@ -9,13 +9,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.hf.attention import LAYER_PATTERN
-from regard.hf.boolean_mask import PatternMask
+from regard.hf.masks import PatternMask
 from regard.hf.use import NAME
 from regard.internals import run_uncompiled, skip_compile
 from regard.patterns import Pattern, causal, window
-from regard.patterns.narrowed import narrowed
+from regard.patterns.pattern import intersect
 from regard.positions import softcap as capped
-from regard.positions.joined import joined
+from regard.positions.bias import compose
 from regard.watch.kernel_lse import KernelLse
 from regard.watch.listeners import Listeners
 from regard.watch.raw_call import CallListener, RawCall
@@ -110,9 +110,9 @@ def _read(
 
         first_query = key.shape[2] - query.shape[2]
         pattern, by_head = meaning(mask, first_query)
-        bias, mask = joined(bias, by_head), None
+        bias, mask = compose(bias, by_head), None
     if kernel == NAME:
-        pattern = narrowed(pattern, getattr(module, LAYER_PATTERN, None))
+        pattern = intersect(pattern, getattr(module, LAYER_PATTERN, None))
     if mask is not None and mask.dim() == 2 and not isinstance(mask, PatternMask):
         # As for flash attention: which keys are not padding.
         mask = mask[:, None, None, :].bool()
@@ -151,7 +151,7 @@ def _order(
         if sliding_window is not None:
             reach = sliding_window - 1
             near = window(before=reach, after=0 if looks_back else reach)
-        pattern = narrowed(causal(), near) if looks_back else near
+        pattern = intersect(causal(), near) if looks_back else near
         return pattern, None if pattern is None else key.shape[2] - query.shape[2]
     if mask is None and looks_back and kernel != "eager" and query.shape[2] > 1:
         return causal(), 0

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from regard.hf.boolean_mask import BooleanMask, PatternMask
+from regard.hf.masks import BooleanMask, PatternMask
 from regard.patterns import Pattern, everyone, from_mask
 from regard.positions import Bias, from_tensor
 from regard.positions.from_tensor import FromTensor

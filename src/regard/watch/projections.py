@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.calls.output_projection import OutputProjection
+from regard.calls.outputs import OutputProjection
 from regard.internals import without_torch_function
 from regard.watch.functions import COPIES, DROPOUT, GATHERS, SHAPES
 from regard.watch.hook import Hook

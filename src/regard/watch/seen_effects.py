@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from regard.calls.call import AttentionCall
-from regard.calls.head_effects import HeadEffects, by_layer, layer_names
+from regard.calls.call import AttentionCall, layer_names
+from regard.calls.outputs import HeadEffects, by_layer
 
 
 class SeenEffects:

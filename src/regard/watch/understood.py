@@ -7,14 +7,12 @@ from torch import Tensor
 
 from regard.attention.inputs import AttentionInputs, autocasted, autocasts, checked_inputs
 from regard.patterns import Pattern
-from regard.patterns.causal import Causal
 from regard.patterns.from_mask import FromMask
-from regard.patterns.narrowed import narrowed
-from regard.patterns.pattern import Both, Everyone
-from regard.patterns.shifted import Shifted
+from regard.patterns.pattern import Both, Everyone, Shifted, intersect
+from regard.patterns.regular import Causal
 from regard.positions import Bias, from_tensor
+from regard.positions.bias import compose
 from regard.positions.from_tensor import FromTensor
-from regard.positions.joined import joined
 from regard.watch.masks import Masks, Meaning, Sizes
 from regard.watch.raw_call import RawCall
 from regard.watch.spans import Spans
@@ -84,8 +82,8 @@ def understood(caught: RawCall, masks: Masks, *, cross: bool) -> Understood:
         numbers = caught.added.detach().expand(-1, -1, sizes.queries, -1)[..., : sizes.keys]
         added = from_tensor(numbers, first_query=first)
     known = None if isinstance(meaning.pattern, Everyone) else meaning.pattern
-    bias = joined(joined(caught.bias, added), meaning.bias)
-    pattern = narrowed(known, caught.pattern)
+    bias = compose(compose(caught.bias, added), meaning.bias)
+    pattern = intersect(known, caught.pattern)
     inputs = checked_inputs(query, key, key, pattern, bias, caught.scale, 0.0, positions)
     return Understood(inputs, caught.placed, meaning.mask_known)
 

@@ -10,11 +10,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.calls.call import AttentionCall, layer_in
-from regard.calls.check import NOT_COMPARED, Check, check_scores, check_weights
-from regard.calls.output_gradient import OutputGradient
-from regard.calls.output_projection import OutputProjection
-from regard.calls.step_checks import StepChecks
+from regard.calls.call import AttentionCall, layer_index
+from regard.calls.check import NOT_COMPARED, Check, StepChecks, check_scores, check_weights
+from regard.calls.outputs import OutputGradient, OutputProjection
 from regard.errors import first_line
 from regard.internals import TRANSFORMED, in_functorch, is_backward, without_torch_function
 from regard.matrix.scores import Scores
@@ -492,7 +490,7 @@ class Watcher(ModelListener):
             index=len(self._calls),
             module=site.module,
             kind="cross" if site.cross else "self",
-            layer=layer_in(site.module),
+            layer=layer_index(site.module),
             kernel=site.kernel,
             batch=batch,
             heads=heads,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers import T5Config, T5EncoderModel
 
 from regard.models import ImageEncoder, TextDecoder, TextEncoder
-from regard.models.weights.compared import check_alike
+from regard.models.compared import check_same_outputs
 from tests.models.cases import lively
 from tests.models.weights.test_bert import bert_model
 from tests.models.weights.test_gpt2 import gpt2_model
@@ -146,7 +146,7 @@ def test_a_comparison_draws_no_numbers() -> None:
     theirs = gpt2_model(resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5).train()
     ours = TextDecoder.from_transformers(theirs).eval()
     state = torch.get_rng_state()
-    check_alike(ours, theirs, torch.arange(5)[None])
+    check_same_outputs(ours, theirs, torch.arange(5)[None])
     assert torch.equal(torch.get_rng_state(), state)
 
 

@@ -10,8 +10,8 @@ from torch import nn
 
 import regard
 from regard import AttentionMatrix
-from regard.calls.head_effects import HeadEffects
 from regard.calls.measures import measures
+from regard.calls.outputs import HeadEffects
 from regard.views.figures.heads import heads
 from tests.views.figures.examples import STRANGE, call_of, causal_matrix, dense, matrix, words
 from tests.views.figures.layout import check_files, check_layout, labels, texts

@@ -8,7 +8,7 @@ import torch
 
 import regard
 from regard.calls import AttentionCall
-from regard.calls.texts import Layer, TextPart
+from regard.calls.texts import TextLayer, TextPart
 from regard.views.explain import worked_example
 from regard.views.page.page import Shown, composed
 from regard.views.page.strongest import contents_of
@@ -270,7 +270,7 @@ def test_a_long_page_is_small_and_opens(open_page: Open) -> None:
     matrix = regard.AttentionMatrix(query, key, pattern=regard.causal())
     call = AttentionCall.of(matrix, "layers.0", index=0)
     text = TextPart(0, "text", [" word"] * length, list(range(length)))
-    layer = Layer(call, "", "layer", "0", text, text)
+    layer = TextLayer(call, "", "layer", "0", text, text)
     stack = contents_of([layer], None, count=16, map_size=64, progress=False)
     shown = Shown(
         [layer] * num_layers,

@@ -19,30 +19,30 @@ _MODULE = vars(nn.Module()).keys() - {"_parameters", "_buffers", "_modules"}
 _PLAIN = bool | int | float | complex | str | bytes | None
 
 
-def described(what: Pattern | Bias | None) -> str:
+def described(rule: Pattern | Bias | None) -> str:
     """Name a pattern or bias, with a digest of its parameters and tensors.
 
     Raises:
         TypeError: it has an attribute that can't be compared.
     """
-    if what is None:
+    if rule is None:
         return "None"
-    if isinstance(what, Pattern):
+    if isinstance(rule, Pattern):
         # Patterns don't change once used; a bias may learn.
-        digest = cached(what, "digest", lambda: _digest(what))
+        digest = cached(rule, "digest", lambda: _digest(rule))
     else:
-        digest = _digest(what)
+        digest = _digest(rule)
     # Without a repr of its own, it is an address.
-    known = isinstance(what, Pattern) and type(what).__repr__ is not object.__repr__
-    return f"{what if known else type(what).__name__} ({digest})"
+    is_named = isinstance(rule, Pattern) and type(rule).__repr__ is not object.__repr__
+    return f"{rule if is_named else type(rule).__name__} ({digest})"
 
 
-def _digest(what: Any) -> str:
+def _digest(rule: Pattern | Bias) -> str:
     try:
-        return hashlib.sha256(_content(what).encode()).hexdigest()[:16]
+        return hashlib.sha256(_content(rule).encode()).hexdigest()[:16]
     except (pickle.PicklingError, AttributeError, RecursionError, TypeError) as error:
         raise TypeError(
-            f"ranks can't compare their {type(what).__name__}: {error or type(error).__name__}"
+            f"ranks can't compare their {type(rule).__name__}: {error or type(error).__name__}"
         ) from error
 
 

@@ -4,30 +4,38 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, distributed
 from torch.nn.functional import pad
 
-from regard.attention import blocks
+from regard.attention import block_sparse
+from regard.attention.block_sparse import add_gradients, empty, join, readable, whole_rows
+from regard.attention.choose import Plan
 from regard.attention.inputs import (
     AttentionInputs,
+    Lse,
+    Output,
     checked_bias,
     checked_inputs,
     checked_pattern,
 )
-from regard.attention.joined import add_gradients, empty, join, readable, whole_rows
-from regard.attention.mkl_warmup import warm_up_mkl
 from regard.attention.ring.content import described
-from regard.attention.ring.listed_keys import BiasOfListed
-from regard.attention.ring.route import Leg, Route, route
-from regard.attention.ring.shards import Shards, runs_of
+from regard.attention.ring.schedule import (
+    BiasOfListed,
+    RingSchedule,
+    RingStep,
+    rank_work,
+    ring_schedule,
+)
+from regard.attention.ring.shards import ShardPositions, runs_of
 from regard.attention.ring.transfers import (
     KeysAndValues,
     Ring,
     Transfer,
-    around,
     from_all_ranks,
+    pass_around,
 )
+from regard.internals import warm_up_mkl
 from regard.patterns import Pattern
 from regard.positions import Bias
 
@@ -43,18 +51,13 @@ class RingInputs:
     """
 
     inputs: AttentionInputs
-    shards: Shards
+    shards: ShardPositions
     ring: Ring
 
-    def route(self, *, backward: bool) -> Route:
-        """Return the way of this rank."""
-        return route(self.inputs.pattern, self.shards, self.ring.rank, self.block(backward))
-
-    def block(self, backward: bool) -> int:
-        """Return the number of queries per block."""
-        if self.inputs.query.device.type != "cpu":
-            return blocks.GPU_BLOCK
-        return blocks.BACKWARD_BLOCK if backward else blocks.FORWARD_BLOCK
+    def schedule(self, *, backward: bool) -> RingSchedule:
+        """Return the steps of this rank."""
+        block = block_sparse.block_size(self.inputs.query.device, backward=backward)
+        return ring_schedule(self.inputs.pattern, self.shards, self.ring.rank, block)
 
 
 def ring_inputs(
@@ -78,56 +81,55 @@ def ring_inputs(
     """
     if not isinstance(group, distributed.ProcessGroup):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"group must be a process group, got {type(group).__name__}")
+
+    # 1. Check the arguments of this rank. If it raised now, the others would wait for it.
+    message: Any
+    local, failure = None, None
     try:
-        local = _local_inputs(query, key, value, bias, scale, dropout, positions, backend)
-        failed = None
+        local = checked_inputs(query, key, value, None, None, scale, dropout, positions)
+        _check_options(local, bias, backend)
         assert not isinstance(bias, Tensor)
-        mine: Any = (_facts(local, pattern, bias), _runs(local, positions), local.num_queries)
+        # By default, the positions follow those of the rank before.
+        runs = None if positions is None else runs_of(local.query_positions)
+        message = (_common_arguments(local, pattern, bias), runs, local.num_queries)
     except (TypeError, ValueError) as error:
-        # The others would wait for this rank.
-        local, failed, mine = None, error, str(error)
-    theirs = from_all_ranks(mine, group)
-    if failed is not None:
-        raise failed
+        failure, message = error, str(error)
+
+    # 2. Compare them with those of all ranks.
+    messages = from_all_ranks(message, group)
+    if failure is not None:
+        raise failure
     assert local is not None
-    for rank, one in enumerate(theirs):
-        if isinstance(one, str):
-            raise ValueError(f"rank {rank} refused its arguments: {one}")
-        for name, first in theirs[0][0].items():
-            if one[0][name] != first:
+    for rank, remote in enumerate(messages):
+        if isinstance(remote, str):
+            raise ValueError(f"rank {rank} refused its arguments: {remote}")
+        for name, first in messages[0][0].items():
+            if remote[0][name] != first:
                 raise ValueError(
                     f"all ranks must have the same {name}, got {first} on rank 0 and "
-                    f"{one[0][name]} on rank {rank}"
+                    f"{remote[0][name]} on rank {rank}"
                 )
-    shards = _shards([one[1] for one in theirs], [one[2] for one in theirs])
+
+    # 3. Check pattern and bias for the positions of all ranks.
+    _, all_runs, lengths = zip(*messages, strict=True)
+    shards = _shard_positions(all_runs, lengths)
     ring = Ring(group, distributed.get_rank(group), distributed.get_world_size(group))
-    listed = shards.positions(ring.rank)
     whole = range(shards.length)
     inputs = replace(
         local,
         pattern=checked_pattern(pattern, local.batch, whole, shards.length),
         bias=checked_bias(bias, query, None, whole, shards.length),
         first_position=None,
-        listed_positions=listed,
+        listed_positions=shards.positions(ring.rank),
     )
-    problem = blocks.obstacle(inputs, lse=True)
+    problem = block_sparse.obstacle(inputs, lse=True)
     if problem:
         raise ValueError(f"attend with group= can't serve this call: {problem}")
     return RingInputs(inputs, shards, ring)
 
 
-def _local_inputs(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Bias | Tensor | None,
-    scale: float | None,
-    dropout: float,
-    positions: int | Tensor | None,
-    backend: str,
-) -> AttentionInputs:
-    """Check what concerns one rank only."""
-    inputs = checked_inputs(query, key, value, None, None, scale, dropout, positions)
+def _check_options(inputs: AttentionInputs, bias: Bias | Tensor | None, backend: str) -> None:
+    """Check what a call of several ranks does not support."""
     if inputs.num_queries != inputs.num_keys:
         raise ValueError(
             "with group=, a rank must have the queries and keys of the same positions, "
@@ -140,10 +142,11 @@ def _local_inputs(
             "with group=, bias must be a Bias: pass regard.positions.from_tensor(values), which is "
             "indexed by position"
         )
-    return inputs
 
 
-def _facts(inputs: AttentionInputs, pattern: Pattern | None, bias: Bias | None) -> dict[str, Any]:
+def _common_arguments(
+    inputs: AttentionInputs, pattern: Pattern | None, bias: Bias | None
+) -> dict[str, Any]:
     """Return what must be the same on all ranks."""
     return {
         "batch": inputs.batch,
@@ -157,23 +160,18 @@ def _facts(inputs: AttentionInputs, pattern: Pattern | None, bias: Bias | None) 
     }
 
 
-def _runs(inputs: AttentionInputs, positions: object) -> Any:
-    """Return the positions of this rank; None if they are to follow those of the rank before."""
-    return None if positions is None else runs_of(inputs.query_positions)
-
-
-def _shards(runs: list[Any], counts: list[int]) -> Shards:
+def _shard_positions(all_runs: tuple[Any, ...], lengths: tuple[int, ...]) -> ShardPositions:
     """Return the positions of all ranks.
 
     Raises:
         ValueError: they are not those of one sequence.
     """
-    if any(one is None for one in runs):
-        if not all(one is None for one in runs):
+    if any(runs is None for runs in all_runs):
+        if not all(runs is None for runs in all_runs):
             raise ValueError("either all ranks must pass positions, or none")
-        ends = torch.tensor(counts, device="cpu").cumsum(0).tolist()
-        runs = [((end - count, end),) for end, count in zip(ends, counts, strict=True)]
-    shards = Shards(tuple(runs))
+        ends = torch.tensor(lengths, device="cpu").cumsum(0).tolist()
+        all_runs = tuple(((end - n, end),) for end, n in zip(ends, lengths, strict=True))
+    shards = ShardPositions(all_runs)
     if shards.problem:
         raise ValueError(
             "the positions of all ranks must be 0, 1, 2, … of one sequence, each on one rank: "
@@ -182,9 +180,27 @@ def _shards(runs: list[Any], counts: list[int]) -> Shards:
     return shards
 
 
-def run(
-    call: RingInputs,
-) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
+def planned(call: RingInputs) -> Plan:
+    """Return the cost of a call on all ranks; `flops` are those of this one."""
+    inputs, length = call.inputs, call.shards.length
+    block = block_sparse.block_size(inputs.query.device, backward=False)
+    ranks = rank_work(inputs.pattern, call.shards, block)
+    num_features = inputs.key.shape[-1] + inputs.value.shape[-1]
+    sequences = inputs.pattern.batch_size or 1
+    num_pairs = sum(rank.num_pairs for rank in ranks)
+    flops_per_pair = 2.0 * num_features * inputs.num_heads * inputs.batch / sequences
+    bytes_per_number = inputs.query.element_size()
+    return Plan(
+        "blocks",
+        f"the sequence is shared by {len(ranks)} ranks",
+        num_pairs / max(1, length * length * sequences),
+        flops_per_pair * ranks[call.ring.rank].num_pairs,
+        ranks,
+        inputs.batch * inputs.key.shape[1] * num_features * bytes_per_number,
+    )
+
+
+def run(call: RingInputs) -> tuple[Output, Lse]:
     """Return the output of this rank's queries over the keys of all ranks, and the lse."""
     warm_up_mkl()
     inputs = call.inputs
@@ -194,22 +210,21 @@ def run(
 
 
 class _RingAttention(torch.autograd.Function):
-    """Each leg joined to those before it; in the backward pass, gradients go back to their rank."""
+    """Each step joined to those before it; backward, gradients go back to their rank."""
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         call: RingInputs, query: Tensor, key: Tensor, value: Tensor, *bias: Tensor
     ) -> tuple[Tensor, Tensor]:
         inputs, width = call.inputs, max(key.shape[-1], value.shape[-1])
-        wide = _wide(query, width)
-        output = empty(wide, inputs.lse_dtype).zero_()
-        lse = empty(wide[..., :1], inputs.lse_dtype).fill_(-torch.inf)
-        way = call.route(backward=False)
-        for _, leg, rows in around(call.ring, way, key, value):
+        wide_query = _padded(query, width)
+        output = empty(wide_query, inputs.lse_dtype).zero_()
+        lse = empty(wide_query[..., :1], inputs.lse_dtype).fill_(-torch.inf)
+        schedule = call.schedule(backward=False)
+        for _, step, rows in pass_around(call.ring, schedule, key, value):
             if rows is not None:
-                here = _inputs_of(inputs, leg, rows)
-                tensors = (wide, _wide(here.key, width), _wide(here.value, width))
-                join(here, leg.layout, tensors, output, lse)
+                tensors = (wide_query, _padded(rows[0], width), _padded(rows[1], width))
+                join(_step_inputs(inputs, step, rows), step.layout, tensors, output, lse)
         return output[..., : value.shape[-1]].to(query.dtype), lse[..., 0]
 
     @staticmethod
@@ -225,15 +240,16 @@ class _RingAttention(torch.autograd.Function):
         query, key, value, output, lse, *bias = ctx.saved_tensors
         learns = ctx.needs_input_grad[4:]
         learned = [tensor for tensor, needed in zip(bias, learns, strict=True) if needed]
-        found = _gradients(ctx.call, (query, key, value), (output, lse), (grad, grad_lse), learned)
-        of_bias = iter(found[3:])
-        return None, *found[:3], *(next(of_bias) if needed else None for needed in learns)
+        results, grads = (output, lse), (grad, grad_lse)
+        sums = _gradients(ctx.call, (query, key, value), results, grads, learned)
+        of_bias = iter(sums[3:])
+        return None, *sums[:3], *(next(of_bias) if needed else None for needed in learns)
 
 
 def _gradients(
     call: RingInputs,
     tensors: tuple[Tensor, Tensor, Tensor],
-    found: tuple[Tensor, Tensor],
+    results: tuple[Tensor, Tensor],
     grads: tuple[Tensor | None, Tensor | None],
     learned: list[Tensor],
 ) -> list[Tensor]:
@@ -242,70 +258,78 @@ def _gradients(
     Args:
         call: the call.
         tensors: query, key and value.
-        found: output and log-sum-exp.
+        results: output and log-sum-exp.
         grads: their gradients.
         learned: the tensors of the bias that need a gradient.
     """
     query, key, value = tensors
-    inputs, sizes = call.inputs, (key.shape[-1], value.shape[-1])
-    width, dtype = max(sizes), inputs.lse_dtype
-    grad = None if grads[0] is None else _wide(grads[0], width)
-    whole = whole_rows(_wide(found[0], width), found[1], grad, grads[1])
+    key_dim, value_dim = key.shape[-1], value.shape[-1]
+    dtype = call.inputs.lse_dtype
+
+    # 1. The rows of this rank over all keys, one column wider if the lse has a gradient.
+    width = max(key_dim, value_dim)
+    grad = None if grads[0] is None else _padded(grads[0], width)
+    whole = whole_rows(_padded(results[0], width), results[1], grad, grads[1])
     width = whole.grad.shape[-1]
-    wide = _wide(query, width)
-    of_query = empty(wide, dtype).zero_()
-    of_key, of_value = (empty(_wide(x, width), dtype).zero_() for x in (key, value))
+    wide_query = _padded(query, width)
+
+    # 2. Sums of gradients.
+    of_query = empty(wide_query, dtype).zero_()
+    of_key, of_value = (empty(_padded(x, width), dtype).zero_() for x in (key, value))
     of_bias = [torch.zeros_like(tensor, dtype=dtype) for tensor in learned]
 
-    def add(leg: Leg, rows: KeysAndValues, *of_rows: Tensor) -> None:
-        """Add to the gradients of query and bias, and to those of some keys and values."""
-        here = _inputs_of(inputs, leg, rows)
-        some = (wide, _wide(rows[0], width), _wide(rows[1], width))
-        add_gradients(here, leg.layout, some, whole, [of_query, *of_rows], (learned, of_bias))
+    def add(step: RingStep, rows: KeysAndValues, *of_rows: Tensor) -> None:
+        """Add to the gradients of query and bias, and to those of the keys and values of a step."""
+        inputs = _step_inputs(call.inputs, step, rows)
+        wide = (wide_query, _padded(rows[0], width), _padded(rows[1], width))
+        add_gradients(inputs, step.layout, wide, whole, [of_query, *of_rows], (learned, of_bias))
 
-    def of_leg(leg: Leg, rows: KeysAndValues) -> Tensor:
+    def of_remote(step: RingStep, rows: KeysAndValues) -> Tensor:
         """Return the gradients of the keys and values of another rank, beside each other."""
-        sums = [empty(_wide(x, width), dtype).zero_() for x in rows]
-        add(leg, rows, *sums)
-        both = torch.cat([x[..., :size] for x, size in zip(sums, sizes, strict=True)], dim=-1)
-        if len(leg.wanted) == len(leg.positions):
+        sums = [empty(_padded(x, width), dtype).zero_() for x in rows]
+        add(step, rows, *sums)
+        both = torch.cat([sums[0][..., :key_dim], sums[1][..., :value_dim]], dim=-1)
+        if len(step.owned) == len(step.positions):
             return both
-        return both.index_select(2, leg.wanted.to(key.device))
+        return both.index_select(2, step.owned.to(key.device))
 
     def add_returned(transfer: Transfer, rows: Int[Tensor, "rows"]) -> None:
         """Add the gradients of some own rows when they have come."""
         received = transfer.wait()
         if received is not None:
-            at = rows.to(key.device)
-            of_key[..., : sizes[0]].index_add_(2, at, received[..., : sizes[0]])
-            of_value[..., : sizes[1]].index_add_(2, at, received[..., sizes[0] :])
+            index = rows.to(key.device)
+            of_key[..., :key_dim].index_add_(2, index, received[..., :key_dim])
+            of_value[..., :value_dim].index_add_(2, index, received[..., key_dim:])
 
-    way, returning = call.route(backward=True), None
-    for step, leg, rows in around(call.ring, way, key, value):
+    # 3. Once more around the ring.
+    schedule, returning = call.schedule(backward=True), None
+    for number, step, rows in pass_around(call.ring, schedule, key, value):
         if rows is not None and rows[0] is key:
             # All own rows in order: nothing to select or to send.
-            add(leg, rows, of_key, of_value)
+            add(step, rows, of_key, of_value)
             continue
-        no_rows = query.new_empty(*key.shape[:2], 0, sum(sizes), dtype=dtype)
-        of_rows = no_rows if rows is None else of_leg(leg, rows)
+        no_rows = query.new_empty(*key.shape[:2], 0, key_dim + value_dim, dtype=dtype)
+        of_rows = no_rows if rows is None else of_remote(step, rows)
         if returning is not None:
             add_returned(*returning)
         # The gradients of a rank's keys go back to it, and others bring those of ours.
-        returning = call.ring.exchange(-step, of_rows, len(way.sent[step])), way.sent[step]
+        sent = schedule.sent[number]
+        returning = call.ring.exchange(-number, of_rows, len(sent)), sent
     if returning is not None:
         add_returned(*returning)
-    sums = (of_query[..., : sizes[0]], of_key[..., : sizes[0]], of_value[..., : sizes[1]])
+
+    sums = (of_query[..., :key_dim], of_key[..., :key_dim], of_value[..., :value_dim])
     return [x.to(query.dtype) for x in sums] + [
         total.to(tensor.dtype) for total, tensor in zip(of_bias, learned, strict=True)
     ]
 
 
-def _inputs_of(inputs: AttentionInputs, leg: Leg, rows: KeysAndValues) -> AttentionInputs:
-    """Return the inputs of a leg, with its keys and values."""
-    bias = None if inputs.bias is None else BiasOfListed(inputs.bias, leg.positions)
+def _step_inputs(inputs: AttentionInputs, step: RingStep, rows: KeysAndValues) -> AttentionInputs:
+    """Return the inputs of a step, with its keys and values."""
+    bias = None if inputs.bias is None else BiasOfListed(inputs.bias, step.positions)
     return replace(inputs, key=rows[0], value=rows[1], bias=bias)
 
 
-def _wide(x: Tensor, width: int) -> Tensor:
+def _padded(x: Tensor, width: int) -> Tensor:
     """Return x with zeros up to a head size, readable by the kernels."""
     return readable(pad(x, (0, width - x.shape[-1])) if x.shape[-1] < width else x)

@@ -13,19 +13,19 @@ from regard.patterns.pairs import PositionSet
 
 Order = Literal["zigzag", "contiguous"]
 
-Runs = tuple[tuple[int, int], ...]
+PositionRuns = tuple[tuple[int, int], ...]
 """Positions as runs of neighbours: first position of each, and the one behind its last."""
 
 
 @dataclass(frozen=True)
-class Shards:
+class ShardPositions:
     """The positions of all ranks, in the order in which each has them.
 
     Attributes:
         runs: the positions of each rank.
     """
 
-    runs: tuple[Runs, ...]
+    runs: tuple[PositionRuns, ...]
 
     @property
     def length(self) -> int:
@@ -38,8 +38,8 @@ class Shards:
         end = 0
         for start, stop in sorted(run for runs in self.runs for run in runs):
             if start != end:
-                what = "no rank has" if start > end else "two ranks have"
-                return f"{what} position {min(start, end)}"
+                owners = "no rank has" if start > end else "two ranks have"
+                return f"{owners} position {min(start, end)}"
             end = stop
         return ""
 
@@ -48,12 +48,12 @@ class Shards:
         parts = [torch.arange(start, stop, device="cpu") for start, stop in self.runs[rank]]
         return torch.cat(parts) if parts else torch.arange(0, device="cpu")
 
-    def among(self, rank: int) -> PositionSet:
+    def position_set(self, rank: int) -> PositionSet:
         """Return the positions of a rank as a set."""
-        return positions_among(self.runs[rank])
+        return position_set(self.runs[rank])
 
 
-def positions_among(runs: Iterable[tuple[int, int]]) -> PositionSet:
+def position_set(runs: Iterable[tuple[int, int]]) -> PositionSet:
     """Return the positions of runs as a set."""
     joined: list[tuple[int, int]] = []
     for start, stop in sorted(runs):
@@ -63,7 +63,7 @@ def positions_among(runs: Iterable[tuple[int, int]]) -> PositionSet:
     return PositionSet(tuple(joined))
 
 
-def runs_of(positions: Int[Tensor, "local"]) -> Runs:
+def runs_of(positions: Int[Tensor, "local"]) -> PositionRuns:
     """Return positions as runs of neighbours."""
     if not len(positions):
         return ()
@@ -73,18 +73,18 @@ def runs_of(positions: Int[Tensor, "local"]) -> Runs:
     return tuple(zip(first.tolist(), (last + 1).tolist(), strict=True))
 
 
-def ordered(length: int, num_ranks: int, order: Order = "zigzag") -> Shards:
+def shard_positions(length: int, num_ranks: int, order: Order = "zigzag") -> ShardPositions:
     """Return the shards of a sequence, as `shard` cuts it.
 
-    >>> ordered(12, 2).runs
+    >>> shard_positions(12, 2).runs
     (((0, 3), (9, 12)), ((3, 6), (6, 9)))
     """
     check_choice("order", order, ("zigzag", "contiguous"))
     if order == "contiguous":
         chunks = _chunks(length, num_ranks)
-        return Shards(tuple((chunk,) for chunk in chunks))
+        return ShardPositions(tuple((chunk,) for chunk in chunks))
     chunks = _chunks(length, 2 * num_ranks)
-    return Shards(tuple((chunks[rank], chunks[-1 - rank]) for rank in range(num_ranks)))
+    return ShardPositions(tuple((chunks[rank], chunks[-1 - rank]) for rank in range(num_ranks)))
 
 
 def _chunks(length: int, count: int) -> list[tuple[int, int]]:
@@ -109,7 +109,7 @@ def positions(
         ValueError: the length is no multiple of the number of chunks.
     """
     rank, size = distributed.get_rank(group), distributed.get_world_size(group)
-    return ordered(length, size, order).positions(rank)
+    return shard_positions(length, size, order).positions(rank)
 
 
 def shard(
@@ -151,6 +151,6 @@ def unshard(
     size = distributed.get_world_size(group)
     parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(size)]
     distributed.all_gather(parts, x.detach().contiguous(), group=group)
-    shards = ordered(x.shape[axis] * size, size, order)
-    place = torch.cat([shards.positions(rank) for rank in range(size)]).argsort()
-    return torch.cat(parts, dim=axis).index_select(axis, place.to(x.device))
+    shards = shard_positions(x.shape[axis] * size, size, order)
+    index = torch.cat([shards.positions(rank) for rank in range(size)]).argsort()
+    return torch.cat(parts, dim=axis).index_select(axis, index.to(x.device))

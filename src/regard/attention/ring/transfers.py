@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, distributed
 
-from regard.attention.ring.route import Leg, Route
+from regard.attention.ring.schedule import RingSchedule, RingStep
 
 
-def from_all_ranks(mine: Any, group: "distributed.ProcessGroup | None") -> list[Any]:
-    """Return what each rank of a group has, in order; all of them must call it."""
+def from_all_ranks(local: Any, group: "distributed.ProcessGroup | None") -> list[Any]:
+    """Return the object of each rank of a group, in order; all of them must call it."""
     everyone: list[Any] = [None] * distributed.get_world_size(group)
-    distributed.all_gather_object(everyone, mine, group=group)
+    distributed.all_gather_object(everyone, local, group=group)
     return everyone
 
 
@@ -67,6 +67,7 @@ class Ring:
         """
         if not ahead % self.size:
             return Transfer((), message if message.numel() else None, None)
+
         to, source = (self.rank + ahead) % self.size, (self.rank - ahead) % self.size
         operations: list[distributed.P2POp] = []
         sent = received = None
@@ -84,60 +85,69 @@ class Ring:
         return distributed.P2POp(kind, tensor, group=self.group, group_peer=rank)
 
 
-Rows = Float[Tensor, "batch key_heads rows width"]
+KeyRows = Float[Tensor, "batch key_heads rows width"]
 
-KeysAndValues = tuple[Rows, Rows]
+KeysAndValues = tuple[KeyRows, KeyRows]
 
 
-def around(
-    ring: Ring, route: Route, key: Rows, value: Rows
-) -> Iterator[tuple[int, Leg, KeysAndValues | None]]:
-    """Yield each step with its leg, and its keys and values if it needs any.
+def pass_around(
+    ring: Ring, schedule: RingSchedule, key: KeyRows, value: KeyRows
+) -> Iterator[tuple[int, RingStep, KeysAndValues | None]]:
+    """Yield the number of each step, the step, and its keys and values if it needs any.
 
     Those of the next step are on their way meanwhile. Its own are not copied if it needs them all.
 
     Args:
         ring: the ranks.
-        route: the way of this rank.
+        schedule: the steps of this rank.
         key: its keys, [batch, key_heads, local, key_dim].
         value: its values, [batch, key_heads, local, value_dim].
     """
-    own = (_selected(key, route.sent[0]), _selected(value, route.sent[0]))
-    coming = _posted(ring, route, key, value, 1)
-    yield 0, route.legs[0], _placed(route.legs[0], own)
+    own = (_select(key, schedule.sent[0]), _select(value, schedule.sent[0]))
+    transfer = _start_transfer(ring, schedule, key, value, 1)
+    yield 0, schedule.steps[0], _listed_rows(schedule.steps[0], own)
     del own
-    for step, leg in enumerate(route.legs[1:], start=1):
-        rows = coming.wait()
-        coming = _posted(ring, route, key, value, step + 1)
-        if rows is None:
-            yield step, leg, None
+
+    for number, step in enumerate(schedule.steps[1:], start=1):
+        # No other name may hold these rows, or they would outlive their step.
+        received = transfer.wait()
+        transfer = _start_transfer(ring, schedule, key, value, number + 1)
+        if received is None:
+            yield number, step, None
         else:
-            yield step, leg, _placed(leg, (rows[..., : key.shape[-1]], rows[..., key.shape[-1] :]))
+            yield number, step, _listed_rows(step, _split(received, key.shape[-1]))
 
 
-def _posted(ring: Ring, route: Route, key: Rows, value: Rows, step: int) -> Transfer:
-    if step == ring.size:
+def _start_transfer(
+    ring: Ring, schedule: RingSchedule, key: KeyRows, value: KeyRows, number: int
+) -> Transfer:
+    """Exchange the rows of a step, keys beside values; nothing after the last step."""
+    if number == ring.size:
         return Transfer((), None, None)
-    both = [_selected(x, route.sent[step]) for x in (key, value)]
-    return ring.exchange(step, torch.cat(both, dim=-1), len(route.legs[step].wanted))
+    rows = [_select(x, schedule.sent[number]) for x in (key, value)]
+    return ring.exchange(number, torch.cat(rows, dim=-1), len(schedule.steps[number].owned))
 
 
-def _selected(own: Rows, rows: Int[Tensor, "chosen"]) -> Rows:
+def _split(rows: KeyRows, key_dim: int) -> KeysAndValues:
+    return rows[..., :key_dim], rows[..., key_dim:]
+
+
+def _select(own: KeyRows, rows: Int[Tensor, "chosen"]) -> KeyRows:
     """Return some rows, without a copy if these are all in order."""
     if len(rows) == own.shape[2] and torch.equal(rows, torch.arange(len(rows), device="cpu")):
         return own
     return own.index_select(2, rows.to(own.device))
 
 
-def _placed(leg: Leg, rows: KeysAndValues) -> KeysAndValues | None:
-    """Return the rows of a leg, with zeros for those that stick out; None if there are none."""
-    if not len(leg.wanted):
+def _listed_rows(step: RingStep, rows: KeysAndValues) -> KeysAndValues | None:
+    """Return the rows of a step, with zeros for those that stick out; None if there are none."""
+    if not len(step.owned):
         return None
-    if len(leg.wanted) == len(leg.positions):
+    if len(step.owned) == len(step.positions):
         return rows
     key, value = (
-        x.new_zeros(*x.shape[:2], len(leg.positions), x.shape[-1]).index_copy_(
-            2, leg.wanted.to(x.device), x
+        x.new_zeros(*x.shape[:2], len(step.positions), x.shape[-1]).index_copy_(
+            2, step.owned.to(x.device), x
         )
         for x in rows
     )

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.calls.call import AttentionCall
+from regard.calls.call import layer_names as names_of_modules
 from regard.calls.choose import one_sequence
-from regard.calls.head_effects import HeadEffects
-from regard.calls.head_effects import layer_names as names_of_modules
 from regard.calls.measures import MEASURES, measures
+from regard.calls.outputs import HeadEffects
 from regard.calls.tokens import readable
 from regard.errors import check_choice
 from regard.matrix import AttentionMatrix
-from regard.matrix.groups import GROUP
+from regard.matrix.arithmetic import GROUP
 from regard.views.figures.colours import diverging, muted, sequential, unknown
 from regard.views.figures.fonts import drawable, width_of, wrapped
 from regard.views.figures.names import layer_names

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from regard.matrix import AttentionMatrix
-from regard.matrix.index import as_tensor
+from regard.matrix.source import as_tensor
 from regard.views.means import mean_rows
 
 

@@ -7,8 +7,8 @@ import torch
 
 from regard.calls.call import Kind
 from regard.calls.tokens import label, readable
-from regard.matrix.index import as_tensor
 from regard.matrix.lazy_matrix import LazyMatrix
+from regard.matrix.source import as_tensor
 from regard.views.figures.fonts import drawable
 
 Labels = list[str] | None

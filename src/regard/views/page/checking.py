@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from regard.calls.texts import Layer
+from regard.calls.texts import TextLayer
 from regard.matrix import EffectMatrix
 from regard.matrix.lazy_matrix import LazyMatrix
 from regard.views.page.encoding import FIRST_KEYS, ZERO_EFFECT, in_steps
@@ -25,7 +25,7 @@ _MOST = 1.001
 def check_edges(
     blob: str,
     meant: Sequence[Strongest],
-    layer: Layer,
+    layer: TextLayer,
     title: str,
     *,
     floor: float,

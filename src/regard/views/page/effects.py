@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import torch
 
 from regard.calls.choose import sequence_of
-from regard.calls.texts import Layer
+from regard.calls.texts import TextLayer
 from regard.matrix import Pool, TopKeys
 from regard.views.page.strongest import LayerContent, StackContent, layer_content, run_passes
 from regard.views.row_pass import RowPass
 
 
 def effects_of(
-    layers: Sequence[Layer],
+    layers: Sequence[TextLayer],
     batch: int | None,
     *,
     count: int,
@@ -35,7 +35,7 @@ def effects_of(
 
 
 def first_effects(
-    layers: Sequence[Layer], found: Sequence[LayerContent]
+    layers: Sequence[TextLayer], found: Sequence[LayerContent]
 ) -> list[dict[str, int | str]]:
     """Return layer, head and query of the largest effect, for each text of queries, and why."""
     why = "one of its looks has the largest effect"

@@ -8,9 +8,9 @@ from typing import Any
 
 from regard.calls.call import AttentionCall
 from regard.calls.choose import listed, one_sequence, sequence_of
-from regard.calls.first_look import first_looks, reason
+from regard.calls.first_pair import first_pairs, reason
 from regard.calls.measures import MEASURES, Measure
-from regard.calls.texts import Layer, TextPart, layers_of, texts_of
+from regard.calls.texts import TextLayer, TextPart, layers_of, texts_of
 from regard.errors import check_positive
 from regard.matrix import AttentionMatrix
 from regard.matrix.lazy_matrix import LazyMatrix
@@ -143,7 +143,7 @@ def page(
                 "token": one.query,
                 "why": reason(one, layers) if explanation is None else "",
             }
-            for one in first_looks(layers, batch)
+            for one in first_pairs(layers, batch)
         ]
         if effect_on is None
         else first_effects(layers, found)
@@ -175,7 +175,7 @@ class Shown:
         vectors: the queries and keys of each layer, if wanted.
     """
 
-    layers: Sequence[Layer]
+    layers: Sequence[TextLayer]
     stacks: Sequence[Sequence[int]]
     found: Sequence[LayerContent]
     means: Mapping[int, Strongest]
@@ -266,14 +266,14 @@ def composed(shown: Shown, words: Mapping[str, Any], limit: int) -> Page:
     return document(facts, blobs)
 
 
-def _shown_matrix(layer: Layer, batch: int | None, effect_on: str | None) -> LazyMatrix:
+def _shown_matrix(layer: TextLayer, batch: int | None, effect_on: str | None) -> LazyMatrix:
     """Return the weights of a layer, or its effects."""
     if effect_on is None:
         return one_sequence(layer.call, batch)
     return sequence_of(layer.call.effects, batch)
 
 
-def _stacks(layers: Sequence[Layer]) -> list[list[int]]:
+def _stacks(layers: Sequence[TextLayer]) -> list[list[int]]:
     """Return the indices of the layers of each stack."""
     stacks: dict[str, list[int]] = {}
     for number, layer in enumerate(layers):
@@ -307,7 +307,7 @@ def _text(part: TextPart) -> Mapping[str, Any]:
     }
 
 
-def _described(layer: Layer, found: LayerContent) -> Mapping[str, Any]:
+def _described(layer: TextLayer, found: LayerContent) -> Mapping[str, Any]:
     measures = {
         name: [float(f"{value:.4g}") if math.isfinite(value) else None for value in values.tolist()]
         for name, values in found.measures.items()
@@ -322,12 +322,12 @@ def _described(layer: Layer, found: LayerContent) -> Mapping[str, Any]:
     }
 
 
-def _sides(shown: Shown, layer: Layer) -> dict[str, Any]:
+def _sides(shown: Shown, layer: TextLayer) -> dict[str, Any]:
     queries, keys = (shown.parts.index(part) for part in (layer.queries, layer.keys))
     return {"group": layer.group, "queries": queries, "keys": keys}
 
 
-def _title(layers: Sequence[Layer]) -> str:
+def _title(layers: Sequence[TextLayer]) -> str:
     """Return the common title of the layers of a stack."""
     first = layers[0]
     if len(layers) == 1:

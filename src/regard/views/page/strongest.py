@@ -9,12 +9,12 @@ from torch import Tensor
 
 from regard.calls.choose import one_sequence
 from regard.calls.measures import REDUCTIONS, measured
-from regard.calls.texts import Layer
+from regard.calls.texts import TextLayer
 from regard.matrix import Pool, TopKeys
 from regard.matrix.lazy_matrix import LazyMatrix
 from regard.matrix.pool import PoolResult
-from regard.matrix.progress import progressing
 from regard.matrix.top_keys import TopKeysResult
+from regard.progress import progressing
 from regard.views.row_pass import RowPass
 
 _ROWS, _PAIRS = 256, 2**22
@@ -65,7 +65,7 @@ class StackContent:
 
 
 def contents_of(
-    layers: Sequence[Layer],
+    layers: Sequence[TextLayer],
     batch: int | None,
     *,
     count: int,

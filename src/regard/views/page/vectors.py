@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.calls.texts import Layer
+from regard.calls.texts import TextLayer
 from regard.views.page.encoding import packed
 
 
@@ -50,7 +50,7 @@ class Vectors:
         }
 
 
-def vectors_of(layers: Sequence[Layer], batch: int | None, limit: int) -> list[Vectors]:
+def vectors_of(layers: Sequence[TextLayer], batch: int | None, limit: int) -> list[Vectors]:
     """Return the queries and keys of layers.
 
     Raises:
