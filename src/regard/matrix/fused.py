@@ -278,27 +278,44 @@ class FusedRows:
 
     def _heads(self) -> Iterator[_Heads]:
         """Yield the heads of the view, as many at once as the budget has memory for."""
-        view, source = self.view, self._source
-        batch, num_heads, num_queries, num_keys = view.sizes
-        # Query, output and products; keys, shifted and as values.
-        row = 4 * source.query.shape[3] * source.dtype.itemsize
-        most = max(1, self._budget // max(1, batch * max(num_queries, num_keys) * row))
+        if self._all_heads is not None:
+            yield self._all_heads
+            return
         start = 0
-        for run in source.head_runs(view.heads, min(most, num_heads)):
-            rows = source.rows(view.batch, run, view.queries)
-            query = rows.query.view(batch, len(run), num_queries, -1)
-            key = read(source.key, view.batch, rows.key_heads, view.keys).to(source.dtype)
-
-            # Relative to the mean, unless that is much longer than a key.
-            mean = key.mean(dim=2, keepdim=True)
-            shortest = key.norm(dim=3).amin(dim=2)[..., None, None]
-            is_close = mean.norm(dim=3, keepdim=True) <= _NEGLIGIBLE * shortest
-            mean = torch.where(is_close, mean, 0.0)
-            means = mean.repeat_interleave(len(run) // len(rows.key_heads), dim=1)
-
-            shift = (query @ means.mT)[..., 0]
-            yield _Heads(slice(start, start + len(run)), query, key - mean, shift)
+        for run in self._runs:
+            yield self._read(run, start)
             start += len(run)
+
+    @cached_property
+    def _all_heads(self) -> _Heads | None:
+        """All heads, if the budget has memory for them: several statistics read them once."""
+        return self._read(self._runs[0], 0) if len(self._runs) == 1 else None
+
+    @cached_property
+    def _runs(self) -> list[range]:
+        """The heads of the source that are read at once."""
+        batch, num_heads, num_queries, num_keys = self.view.sizes
+        # Query, output and products; keys, shifted and as values.
+        row = 4 * self._source.query.shape[3] * self._source.dtype.itemsize
+        most = max(1, self._budget // max(1, batch * max(num_queries, num_keys) * row))
+        return list(self._source.head_runs(self.view.heads, min(most, num_heads)))
+
+    def _read(self, run: range, start: int) -> _Heads:
+        """Read a run of heads, of which the first is the view's head number `start`."""
+        view, source = self.view, self._source
+        rows = source.rows(view.batch, run, view.queries)
+        query = rows.query.view(len(view.batch), len(run), len(view.queries), -1)
+        key = read(source.key, view.batch, rows.key_heads, view.keys).to(source.dtype)
+
+        # Relative to the mean, unless that is much longer than a key.
+        mean = key.mean(dim=2, keepdim=True)
+        shortest = key.norm(dim=3).amin(dim=2)[..., None, None]
+        is_close = mean.norm(dim=3, keepdim=True) <= _NEGLIGIBLE * shortest
+        mean = torch.where(is_close, mean, 0.0)
+        means = mean.repeat_interleave(len(run) // len(rows.key_heads), dim=1)
+
+        shift = (query @ means.mT)[..., 0]
+        return _Heads(slice(start, start + len(run)), query, key - mean, shift)
 
     def _progressing(self) -> Iterator[_Heads]:
         """Yield the heads of the view, with a progress bar."""
