@@ -158,6 +158,20 @@ def test_positions_of_later_queries(calls: list[str]) -> None:
     assert calls
 
 
+@pytest.mark.parametrize("first", [-(10**9), -5, LENGTH - 3, LENGTH + 2, 10**9])
+def test_queries_far_from_all_keys(first: int) -> None:
+    query, key, _ = tensors()
+    query = query[:, :, :7]
+    matrix = regard.AttentionMatrix(query, key, positions=first)
+    weights, _ = exact_weights(query, key, regard.everyone())
+    offset = torch.arange(LENGTH) - torch.arange(first, first + 7)[:, None]
+    offsets = matrix.offsets(2)
+    for reach in range(-2, 3):
+        near = weights.masked_fill(offset != reach, 0.0).sum(dim=(2, 3)) / 7
+        assert_within(offsets.at(reach), near, 1e-5)
+    assert_within(offsets.beyond, 1 - offsets.near.double().sum(dim=2), 1e-5)
+
+
 def test_some_rows_and_heads(calls: list[str]) -> None:
     query, key, _ = tensors(key_heads=2)
     pattern = regard.causal() & (regard.window(before=30) | regard.columns(every=16))

@@ -207,6 +207,10 @@ class FusedRows:
         """Return the sum of the weights at each offset, key − query, from −reach to reach."""
         batch, num_heads, num_queries, num_keys = self.view.sizes
         first, device = self.positions.start, self._device
+        if not -num_keys <= first <= num_keys:
+            # Far from all keys: their rows would be padded as far.
+            raise NeedsTiles
+
         sums = torch.zeros(
             batch, num_heads, 2 * reach + 1, dtype=self._source.dtype, device=self._device
         )
