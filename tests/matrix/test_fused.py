@@ -41,11 +41,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def exact_weights(
-    query: Tensor,
-    key: Tensor,
-    pattern: Pattern,
-    sinks: Tensor | None = None,
-    first: int | None = None,
+    query: Tensor, key: Tensor, pattern: Pattern, sinks: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return all weights in float64, and the mask."""
     group = query.shape[1] // key.shape[1]
@@ -53,8 +49,7 @@ def exact_weights(
         query.double() @ key.double().repeat_interleave(group, dim=1).mT / query.shape[3] ** 0.5
     )
     queries, keys = scores.shape[2:]
-    first = keys - queries if first is None else first
-    mask = pattern.allows(range(first, first + queries), range(keys))
+    mask = pattern.allows(range(keys - queries, keys), range(keys))
     mask = (mask if mask.dim() == 3 else mask[None])[:, None].expand(scores.shape)
     scores = scores.masked_fill(~mask, -torch.inf)
     if sinks is not None:

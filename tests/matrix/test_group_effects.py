@@ -10,13 +10,14 @@ from regard import AttentionMatrix, EffectMatrix, causal, everyone, window
 from regard.matrix import group_effects
 from regard.matrix.derived import Effects
 from regard.matrix.group_effects import effects_from_outside
-from regard.patterns import Pattern, prefix, strided
+from regard.patterns import Pattern, documents, neighbours, padding, prefix, strided
 from regard.positions import alibi
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SIZE = 37
 GROUPS = (range(3), range(3, 4), range(5, 19), range(12, 30), range(20, 20), range(34, SIZE))
+EDGES = torch.randint(0, SIZE, (90, 2), generator=torch.Generator().manual_seed(0))
 PATTERNS = {
     "causal": causal(),
     "window": causal() & window(before=6),
@@ -24,6 +25,12 @@ PATTERNS = {
     "strided": causal() & strided(3),
     "some see nothing": window(before=30) & ~window(before=9, after=9),
     "all": everyone(),
+    "prefix": prefix(3) | causal(),
+    "documents": causal() & documents(torch.arange(SIZE) // 11),
+    "padding": causal() & padding([SIZE, 29]),
+    "graph": neighbours(
+        torch.randint(0, SIZE, (90, 2), generator=torch.Generator().manual_seed(0))
+    ),
 }
 
 
@@ -51,7 +58,7 @@ def expected(pattern: Pattern, groups: Sequence[range] = GROUPS) -> Tensor:
     """Write out all pairs."""
     query, key, value, gradient = tensors()
     key, value = (x.repeat_interleave(3, dim=1) for x in (key, value))
-    allowed = pattern.dense(torch.arange(SIZE), SIZE)
+    allowed = pattern.dense(torch.arange(SIZE), SIZE)[:, None]
     scores = (query @ key.mT / 8**0.5).masked_fill(~allowed, -torch.inf)
     weights = scores.softmax(dim=-1).nan_to_num()
     output = weights @ value
@@ -115,7 +122,6 @@ def test_what_needs_all_pairs_one_by_one_is_left_to_others() -> None:
     for options in (
         {"bias": alibi(6)},
         {"sinks": torch.zeros(6, dtype=torch.float64)},
-        {"pattern": prefix(3) | causal()},
         {"positions": torch.arange(SIZE).flip(0)},
         {"positions": 4, "pattern": None},
     ):

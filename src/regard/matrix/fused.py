@@ -165,15 +165,9 @@ class FusedRows:
     def column_sums(self) -> Float[Tensor, "batch heads keys"]:
         """The sum of each column."""
         view, source = self.view, self._source
-        batch, num_heads, num_queries, num_keys = view.sizes
+        batch, num_heads, _, num_keys = view.sizes
         sums = torch.empty(batch, num_heads, num_keys, dtype=source.dtype, device=self._device)
-        first, pattern = self.positions.start, source.full_pattern
         known = source.has_lse(view.batch, view.heads, view.queries)
-
-        # By a relative pattern, keys attend to queries as queries do to keys, in reverse.
-        reverse = pattern.relative and first + num_queries == num_keys
-        if not reverse:
-            pattern = transposed(pattern, first)
         for heads in self._progressing():
             if known:
                 run = view.heads[heads.places]
@@ -186,12 +180,10 @@ class FusedRows:
             query = torch.cat([heads.query, -lse[..., None]], dim=3)
             key = heads.key.repeat_interleave(heads.group, dim=1)
             key = torch.cat([key, torch.ones_like(key[..., :1])], dim=3)
-            if reverse:
-                query, key = query.flip(2), key.flip(2)
             _, column_lse = _finite(
-                *attend_with_lse(key, query, query, pattern=pattern, scale=1.0, positions=0)
+                *attend_to_queries(key, query, query, source.full_pattern, self.positions.start)
             )
-            sums[:, heads.places] = (column_lse.flip(2) if reverse else column_lse).exp()
+            sums[:, heads.places] = column_lse.exp()
         return sums
 
     @property
@@ -435,6 +427,33 @@ def fused_rows(view: View, budget: int, progress: bool | None = False) -> FusedR
         return None
     source.check()
     return FusedRows(view, budget, progress)
+
+
+def attend_to_queries(
+    key: Float[Tensor, "batch heads keys dim"],
+    query: Float[Tensor, "batch heads queries dim"],
+    values: Float[Tensor, "batch heads queries value_dim"],
+    pattern: Pattern,
+    first: int,
+) -> tuple[Float[Tensor, "batch heads keys value_dim"], Float[Tensor, "batch heads keys"]]:
+    """Let keys attend to the queries that attend to them; return the output and log-sum-exp.
+
+    Args:
+        key: of each head.
+        query: multiplied by the scale.
+        values: of the queries.
+        pattern: which keys each query may attend to.
+        first: the position of the first query.
+    """
+    if pattern.relative and first + query.shape[2] == key.shape[2]:
+        # In reverse, keys attend to queries behind them as queries do to keys before them: by the
+        # kernel's own causal mask, for example.
+        reverse = (x.flip(2) for x in (key, query, values))
+        output, lse = attend_with_lse(*reverse, pattern=pattern, scale=1.0, positions=0)
+        return output.flip(2), lse.flip(2)
+    return attend_with_lse(
+        key, query, values, pattern=transposed(pattern, first), scale=1.0, positions=0
+    )
 
 
 def _finite(output: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard.attention import attend_with_lse
 from regard.matrix.derived import Effects
+from regard.matrix.fused import attend_to_queries
 from regard.matrix.scores import Scores
 from regard.matrix.source import read
 from regard.patterns import Pattern
@@ -34,8 +35,8 @@ def effects_from_outside(
         groups: the keys of each group, and the queries that don't count.
 
     Returns:
-        [batch, heads, groups]; None if there is a bias or a sink, if g·o is left out, or if the
-        pattern depends on more than the distance, so that keys can't attend to queries by it.
+        [batch, heads, groups]; None if there is a bias or a sink, if g·o is left out, or if queries
+        are not at the positions of the keys.
     """
     weights = effects.weights
     if not isinstance(weights, Scores) or weights.biased or weights.sinks is not None:
@@ -44,7 +45,7 @@ def effects_from_outside(
         return None
     _, _, queries, keys = effects.shape
     aligned = isinstance(weights.query_positions, int) and weights.query_positions == 0
-    if not weights.full_pattern.relative or not aligned or queries != keys:
+    if not aligned or queries != keys:
         return None
     effects.check()
     with torch.no_grad():
@@ -95,22 +96,21 @@ def _factors(effects: Effects, weights: Scores) -> _Factors:
 
 def _sums_by_key(factors: _Factors, pattern: Pattern) -> Float[Tensor, "batch heads keys"]:
     """Return the sum of the effects on each key."""
-    # In reverse, keys attend to queries behind them as queries do to keys before them.
-    query, key, value, gradient = (x.flip(2) for x in factors)
-    sums, lse = attend_with_lse(key, query, gradient, pattern=pattern, scale=1.0)
-    return (sums * lse.exp()[..., None] * value).sum(dim=3).flip(2)
+    query, key, value, gradient = factors
+    sums, lse = attend_to_queries(key, query, gradient, pattern, first=0)
+    return (sums * lse.exp()[..., None] * value).sum(dim=3)
 
 
 def _sum_inside(factors: _Factors, pattern: Pattern, group: range) -> Float[Tensor, "batch heads"]:
     """Return the sum of the effects on a group by its own queries, some queries at a time."""
     query, key, value, gradient = (x[:, :, group.start : group.stop] for x in factors)
     keys = torch.arange(group.start, group.stop, device=key.device)
+    batch = torch.arange(pattern.batch_size or 1, device=key.device)[:, None, None, None]
     total = query.new_zeros(query.shape[:2])
     num_rows = max(1, _PAIRS // max(1, len(group) * key.shape[1]))
     for first in range(0, len(group), num_rows):
         rows = slice(first, first + num_rows)
-        positions = keys[rows, None]
-        allowed = pattern.test(torch.zeros_like(positions), positions, keys)
+        allowed = pattern.test(batch, keys[rows, None], keys)
         effects = (query[:, :, rows] @ key.mT).exp_()
         effects.mul_(gradient[:, :, rows] @ value.mT)
         total += effects.masked_fill_(~allowed, 0.0).sum(dim=(2, 3))
