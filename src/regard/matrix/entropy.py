@@ -73,8 +73,8 @@ class EffectiveKeys:
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 4, 8)
-    >>> regard.AttentionMatrix(x, x, pattern=regard.causal())[0, 0].effective_keys().count
-    tensor([1.0000, 2.0000, 3.0000, 4.0000])
+    >>> regard.AttentionMatrix(x, x, pattern=regard.causal())[0, 0].effective_keys().count.round(decimals=4)
+    tensor([1., 2., 3., 4.])
     """
 
     facts: ClassVar[tuple[Fact, ...]] = ("entropy",)

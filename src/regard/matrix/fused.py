@@ -138,8 +138,8 @@ class FusedRows:
     ) -> Float[Tensor, "batch heads queries dim"]:
         """Return A @ values; fewer heads of values serve as many heads each."""
         num_heads, dim = self.view.sizes[1], values.shape[3]
-        product = torch.empty(*self.view.sizes[:3], dim, dtype=self._source.dtype)
-        product = product.to(self._device)
+        sizes = (*self.view.sizes[:3], dim)
+        product = torch.empty(sizes, dtype=self._source.dtype, device=self._device)
         group = num_heads // values.shape[1]
         for heads in self._heads():
             own = torch.arange(num_heads, device=values.device)[heads.places] // group
@@ -307,7 +307,7 @@ class FusedRows:
         mean = key.mean(dim=2, keepdim=True)
         shortest = key.norm(dim=3).amin(dim=2)[..., None, None]
         is_close = mean.norm(dim=3, keepdim=True) <= _NEGLIGIBLE * shortest
-        mean = torch.where(is_close, mean, 0.0)
+        mean = mean.masked_fill(~is_close, 0.0)
         means = mean.repeat_interleave(len(run) // len(rows.key_heads), dim=1)
 
         shift = (query @ means.mT)[..., 0]
