@@ -73,7 +73,8 @@ class EffectiveKeys:
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 4, 8)
-    >>> regard.AttentionMatrix(x, x, pattern=regard.causal())[0, 0].effective_keys().count.round(decimals=4)
+    >>> A = regard.AttentionMatrix(x, x, pattern=regard.causal())
+    >>> A[0, 0].effective_keys().count.round(decimals=4)
     tensor([1., 2., 3., 4.])
     """
 
