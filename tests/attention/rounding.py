@@ -27,7 +27,7 @@ whose difference each carry such a share: three shares.
 import torch
 from torch import Tensor
 
-from regard.attention.inputs import checked_inputs
+from regard.attention.call import Attention
 from regard.attention.reference import positions_of
 from tests.attention.cases import Case, learned_tensors, lse_dtype
 
@@ -48,7 +48,7 @@ def allowances(
         rounds_bias: whether the backend rounds the bias to that type.
     """
     exact = case.to(torch.float64)
-    call = checked_inputs(exact.query, exact.key, exact.value, dropout=0.0, **exact.options)
+    call = Attention.checked(exact.query, exact.key, exact.value, dropout=0.0, **exact.options)
     query, grad = exact.query, exact.grad
     key, value = (x.repeat_interleave(call.group, dim=1) for x in (exact.key, exact.value))
     grad_lse = exact.grad_lse.abs()[..., None] if lse else 0.0

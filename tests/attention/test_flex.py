@@ -14,7 +14,7 @@ from torch.nn.attention.flex_attention import flex_attention
 import regard
 from regard import causal, columns, documents, padding, prefix, window
 from regard.attention import flex
-from regard.attention.inputs import AttentionInputs, checked_inputs
+from regard.attention.call import Attention
 from regard.patterns import Pattern
 from regard.patterns.neighbours import Neighbours
 from regard.patterns.pattern import Everyone
@@ -38,8 +38,8 @@ def uncompiled() -> Iterator[None]:
     config.update("jaxtyping_disable", before)
 
 
-def call_of(case: Case) -> AttentionInputs:
-    return checked_inputs(case.query, case.key, case.value, dropout=0.0, **case.options)
+def call_of(case: Case) -> Attention:
+    return Attention.checked(case.query, case.key, case.value, dropout=0.0, **case.options)
 
 
 def check(case: Case) -> None:
@@ -130,7 +130,7 @@ def whole_blocks(mask: object) -> Tensor:
     return torch.zeros_like(listed).scatter(-1, columns, listed)
 
 
-def spread(blocks: Tensor, call: AttentionInputs) -> Tensor:
+def spread(blocks: Tensor, call: Attention) -> Tensor:
     """Turn an entry per block into an entry per pair."""
     pairs = blocks.repeat_interleave(flex.BLOCK, 1).repeat_interleave(flex.BLOCK, 2)
     return pairs[:, : call.num_queries, : call.num_keys]

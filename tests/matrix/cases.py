@@ -22,7 +22,7 @@ from hypothesis.strategies import DrawFn
 from torch import Tensor
 
 from regard import AttentionMatrix
-from regard.attention.inputs import checked_inputs
+from regard.attention.call import Attention
 from regard.attention.reference import positions_of
 from tests.attention.cases import LENGTHS, Case, cases, lse_dtype
 from tests.attention.rounding import EXPONENTIAL
@@ -33,7 +33,7 @@ BIASES = ("none", "alibi", "relative", "softcap", "tensor")
 def dense_scores(case: Case) -> Tensor:
     """Return all scores in float64, [batch, heads, queries, keys]; −inf for a forbidden pair."""
     exact = case.to(torch.float64)
-    call = checked_inputs(exact.query, exact.key, exact.value, dropout=0.0, **exact.options)
+    call = Attention.checked(exact.query, exact.key, exact.value, dropout=0.0, **exact.options)
     with torch.no_grad():
         key = exact.key.repeat_interleave(call.group, dim=1)
         scores = call.scale * exact.query @ key.mT
@@ -79,7 +79,7 @@ def tolerance(case: Case, dtype: torch.dtype, sinks: Tensor | None = None) -> fl
         sinks: as for `dense_weights`.
     """
     exact = case.to(torch.float64)
-    call = checked_inputs(exact.query, exact.key, exact.value, dropout=0.0, **exact.options)
+    call = Attention.checked(exact.query, exact.key, exact.value, dropout=0.0, **exact.options)
     key = exact.key.repeat_interleave(call.group, dim=1)
     plain = call.scale * exact.query @ key.mT
     terms = abs(call.scale) * exact.query.abs() @ key.abs().mT

@@ -8,7 +8,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.attention.inputs import checked_inputs
+from regard.attention.call import Attention
 from regard.patterns import Pattern
 from tests.attention.cases import Case, lse_dtype
 from tests.matrix.cases import dense_scores, dense_weights, matrix_cases, tiny, tolerance
@@ -69,7 +69,7 @@ def known_of(case: Case, sinks: Tensor | None = None) -> Known:
     """Write out the matrix of a case."""
     weights = dense_weights(case, sinks)
     batch, heads, queries, keys = (torch.arange(size) for size in weights.shape)
-    call = checked_inputs(case.query, case.key, case.value, dropout=0.0, **case.options)
+    call = Attention.checked(case.query, case.key, case.value, dropout=0.0, **case.options)
     sums = len(queries) + 2 * len(keys)
     eps = torch.finfo(lse_dtype(case.query.dtype)).eps
     smallest = tiny(case.query.dtype)

@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, distributed
 from torch.overrides import handle_torch_function, has_torch_function
 
+from regard.attention.call import Attention, autocasts
 from regard.attention.choose import Plan, planned, run
 from regard.attention.decode import cached_step
-from regard.attention.inputs import autocasts, checked_inputs
 from regard.attention.ring.run import planned as planned_ring
 from regard.attention.ring.run import ring_inputs
 from regard.attention.ring.run import run as run_ring
@@ -161,7 +161,7 @@ def plan(
     arguments = (query, key, value, pattern, bias, scale, dropout, positions)
     if group is not None:
         return planned_ring(ring_inputs(*arguments, backend, group))
-    inputs = checked_inputs(*arguments)
+    inputs = Attention.checked(*arguments)
     return planned(inputs, lse, backend)
 
 
@@ -178,7 +178,7 @@ def _overridden(
 
 
 def _attend(arguments: Any, lse: bool, backend: str) -> tuple[Tensor, Tensor | None]:
-    return run(checked_inputs(*arguments), lse, backend)
+    return run(Attention.checked(*arguments), lse, backend)
 
 
 _attend_uncompiled = uncompiled(_attend)

@@ -42,7 +42,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.attention import kernels
-from regard.attention.inputs import AttentionInputs, Lse, Output
+from regard.attention.call import Attention, Lse, Output
 from regard.attention.kernel_calls import (
     add_to_rows,
     kernel_calls,
@@ -78,7 +78,7 @@ class Layouts:
     causal: bool = False
 
 
-def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
+def obstacle(inputs: Attention, lse: bool) -> str | None:
     """Return why this backend doesn't support a call, or None if it does."""
     if inputs.dropout:
         return "its kernels have no dropout"
@@ -87,7 +87,7 @@ def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
     return None
 
 
-def run(inputs: AttentionInputs, lse: bool) -> tuple[Output, Lse]:
+def run(inputs: Attention, lse: bool) -> tuple[Output, Lse]:
     """Return the output of attention and the log-sum-exp of each row."""
     forward = layout_for(inputs, backward=False)
     return attend_joined(inputs, Layouts(forward, lambda: layout_for(inputs, backward=True)))
@@ -100,7 +100,7 @@ def block_size(device: torch.device, *, backward: bool) -> int:
     return BACKWARD_BLOCK if backward else FORWARD_BLOCK
 
 
-def layout_for(inputs: AttentionInputs, *, backward: bool) -> Layout:
+def layout_for(inputs: Attention, *, backward: bool) -> Layout:
     """Return the strips of one of the passes."""
     block = block_size(inputs.query.device, backward=backward)
     pattern, first = inputs.pattern, inputs.first_position
@@ -112,7 +112,7 @@ def layout_for(inputs: AttentionInputs, *, backward: bool) -> Layout:
     return consecutive_layout(pattern, first, inputs.num_queries, inputs.num_keys, block)
 
 
-def attend_joined(inputs: AttentionInputs, layouts: Layouts) -> tuple[Output, Lse]:
+def attend_joined(inputs: Attention, layouts: Layouts) -> tuple[Output, Lse]:
     """Return the output of attention and the log-sum-exp of each row."""
     warm_up_mkl()
     tensors = () if inputs.bias is None else inputs.bias.tensors
@@ -120,7 +120,7 @@ def attend_joined(inputs: AttentionInputs, layouts: Layouts) -> tuple[Output, Ls
     return output[..., : inputs.value.shape[-1]], lse
 
 
-def same_head_size(inputs: AttentionInputs) -> tuple[Tensor, Tensor, Tensor]:
+def same_head_size(inputs: Attention) -> tuple[Tensor, Tensor, Tensor]:
     """Zero-pad query, key and value to one head size, as the kernels need."""
     query, key, value = inputs.query, inputs.key, inputs.value
     missing = value.shape[-1] - key.shape[-1]
@@ -132,7 +132,7 @@ def same_head_size(inputs: AttentionInputs) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def join(
-    inputs: AttentionInputs,
+    inputs: Attention,
     layout: Layout,
     tensors: tuple[Tensor, Tensor, Tensor],
     output: Float[Tensor, "batch heads queries dim"],
@@ -190,7 +190,7 @@ def whole_rows(
 
 
 def add_gradients(
-    inputs: AttentionInputs,
+    inputs: Attention,
     layout: Layout,
     tensors: tuple[Tensor, Tensor, Tensor],
     whole: WholeRows,
@@ -229,7 +229,7 @@ class _Joined(torch.autograd.Function):
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        inputs: AttentionInputs, layouts: Layouts, *tensors: Tensor
+        inputs: Attention, layouts: Layouts, *tensors: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return output and log-sum-exp of query, key and value; tensors of the bias follow."""
         query, key, value = tensors[:3]
@@ -262,7 +262,7 @@ class _Joined(torch.autograd.Function):
 
     @staticmethod
     def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
-        info: Any, in_dims: Any, inputs: AttentionInputs, layouts: Layouts, *tensors: Tensor
+        info: Any, in_dims: Any, inputs: Attention, layouts: Layouts, *tensors: Tensor
     ) -> tuple[tuple[Tensor, ...], tuple[int, int]]:
         """Fold the mapped axis into the batch."""
         bias = tensors[3:]
@@ -276,7 +276,7 @@ class _Gradient(torch.autograd.Function):
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        inputs: AttentionInputs, layouts: Layouts, needed: tuple[bool, ...], *tensors: Any
+        inputs: Attention, layouts: Layouts, needed: tuple[bool, ...], *tensors: Any
     ) -> tuple[Tensor | None, ...]:
         query, key, value, output, lse, grad, grad_lse, *bias = tensors
 
@@ -318,7 +318,7 @@ class _Gradient(torch.autograd.Function):
     def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
         info: Any,
         in_dims: Any,
-        inputs: AttentionInputs,
+        inputs: Attention,
         layouts: Layouts,
         needed: tuple[bool, ...],
         *tensors: Any,
@@ -335,11 +335,11 @@ class _Gradient(torch.autograd.Function):
 
 def _fold_mapped(
     info: Any,
-    inputs: AttentionInputs,
+    inputs: Attention,
     tensors: Sequence[Tensor | None],
     axes: Sequence[int | None],
     bias: Sequence[Tensor],
-) -> tuple[AttentionInputs, list[Any]]:
+) -> tuple[Attention, list[Any]]:
     """Fold the axis that `torch.vmap` maps over into the batch.
 
     Args:

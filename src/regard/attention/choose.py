@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from regard.attention import block_sparse, flex, fused, reference
+from regard.attention.call import Attention, autocasts
 from regard.attention.decode import cache_step
-from regard.attention.inputs import AttentionInputs, autocasts
 from regard.errors import check_choice
 from regard.patterns import Layout
 from regard.patterns.dense_keys import MAX_DENSE_QUERIES
@@ -52,8 +52,8 @@ LAYOUT_COST, READ_COST = 4e6, 8.0
 class Backend(NamedTuple):
     """An implementation of attention."""
 
-    obstacle: Callable[[AttentionInputs, bool], str | None]
-    run: Callable[[AttentionInputs, bool], tuple[Tensor, Tensor | None]]
+    obstacle: Callable[[Attention, bool], str | None]
+    run: Callable[[Attention, bool], tuple[Tensor, Tensor | None]]
 
 
 BACKENDS = {
@@ -124,7 +124,7 @@ class Plan:
         )
 
 
-def run(inputs: AttentionInputs, lse: bool, backend: str) -> tuple[Tensor, Tensor | None]:
+def run(inputs: Attention, lse: bool, backend: str) -> tuple[Tensor, Tensor | None]:
     """Run a call on the backend that is planned for it."""
     name, _ = _served_by(inputs, lse, backend)
     if not inputs.num_queries or not inputs.num_keys:
@@ -139,7 +139,7 @@ def run(inputs: AttentionInputs, lse: bool, backend: str) -> tuple[Tensor, Tenso
     return BACKENDS[name].run(inputs, lse)
 
 
-def planned(inputs: AttentionInputs, lse: bool, backend: str) -> Plan:
+def planned(inputs: Attention, lse: bool, backend: str) -> Plan:
     """Return the backend of a call and its cost."""
     name, reason = _served_by(inputs, lse, backend)
     if name in ("blocks", "flex"):
@@ -150,7 +150,7 @@ def planned(inputs: AttentionInputs, lse: bool, backend: str) -> Plan:
     return Plan(name, reason, density, 2.0 * _num_features(inputs) * pairs * density)
 
 
-def _served_by(inputs: AttentionInputs, lse: bool, backend: str) -> tuple[str, str]:
+def _served_by(inputs: Attention, lse: bool, backend: str) -> tuple[str, str]:
     """Choose a backend, or check the named one; return its name and the reason.
 
     Raises:
@@ -168,7 +168,7 @@ def _served_by(inputs: AttentionInputs, lse: bool, backend: str) -> tuple[str, s
     return name, reason
 
 
-def _choose(inputs: AttentionInputs, lse: bool) -> tuple[str, str]:
+def _choose(inputs: Attention, lse: bool) -> tuple[str, str]:
     """Return the name of the fastest backend, and the reason."""
     # 1. Calls that only one backend supports.
     if not inputs.num_queries * inputs.num_keys:
@@ -201,23 +201,23 @@ def _choose(inputs: AttentionInputs, lse: bool) -> tuple[str, str]:
     return name, "it needs no mask as large as the matrix"
 
 
-def _serves_on_gpu(inputs: AttentionInputs, lse: bool) -> bool:
+def _serves_on_gpu(inputs: Attention, lse: bool) -> bool:
     return inputs.query.device.type == "cuda" and flex.obstacle(inputs, lse) is None
 
 
-def _mask_size(inputs: AttentionInputs) -> int:
+def _mask_size(inputs: Attention) -> int:
     heads = inputs.bias.num_heads if inputs.bias is not None else None
     sequences = inputs.bias.batch_size if inputs.bias is not None else None
     sequences = sequences or inputs.simple_pattern.batch_size
     return inputs.num_queries * inputs.num_keys * (heads or 1) * (sequences or 1)
 
 
-def _density(inputs: AttentionInputs) -> float:
+def _density(inputs: Attention) -> float:
     pairs = inputs.num_queries * inputs.num_keys * (inputs.simple_pattern.batch_size or 1)
     return block_sparse.layout_for(inputs, backward=False).num_pairs / max(pairs, 1)
 
 
-def _blocks_pay(inputs: AttentionInputs) -> bool:
+def _blocks_pay(inputs: Attention) -> bool:
     """Return whether computing only the allowed blocks is faster than computing all pairs."""
     if inputs.query.device.type != "cpu":
         return inputs.num_keys > SHORT and _density(inputs) <= SPARSE
@@ -228,14 +228,14 @@ def _blocks_pay(inputs: AttentionInputs) -> bool:
     return cached(inputs.pattern, name, lambda: _blocks_cost_less(inputs))
 
 
-def _blocks_cost_less(inputs: AttentionInputs) -> bool:
+def _blocks_cost_less(inputs: Attention) -> bool:
     all_pairs = _cost_of_all_pairs(inputs)
     if _least_cost_of_blocks(inputs) > all_pairs:
         return False
     return _cost_of_blocks(inputs, block_sparse.layout_for(inputs, backward=False)) < all_pairs
 
 
-def _cost_of_all_pairs(inputs: AttentionInputs) -> float:
+def _cost_of_all_pairs(inputs: Attention) -> float:
     """Return the cost of all pairs under a dense mask."""
     pairs = inputs.num_queries * inputs.num_keys
     sequences = 0 if isinstance(inputs.pattern, Everyone) else inputs.pattern.batch_size or 1
@@ -243,7 +243,7 @@ def _cost_of_all_pairs(inputs: AttentionInputs) -> float:
     return pairs * per_pair / torch.get_num_threads()
 
 
-def _least_cost_of_blocks(inputs: AttentionInputs) -> float:
+def _least_cost_of_blocks(inputs: Attention) -> float:
     """Return a lower bound of `_cost_of_blocks` that needs no layout.
 
     It may exceed the cost of all pairs: for a graph with many edges, whose keys are gathered, or
@@ -259,7 +259,7 @@ def _least_cost_of_blocks(inputs: AttentionInputs) -> float:
     return cost
 
 
-def _cost_of_blocks(inputs: AttentionInputs, layout: Layout) -> float:
+def _cost_of_blocks(inputs: Attention, layout: Layout) -> float:
     """Return the cost of the strips of a layout."""
     computed, overhead = 0.0, _cost_of_layout(inputs)
     for strip in layout.unwritten:
@@ -278,7 +278,7 @@ def _cost_of_blocks(inputs: AttentionInputs, layout: Layout) -> float:
     return computed / torch.get_num_threads() + overhead
 
 
-def _cost_of_layout(inputs: AttentionInputs) -> float:
+def _cost_of_layout(inputs: Attention) -> float:
     """Return the cost of a layout; 0 for patterns whose layout is cached."""
     leaves = list(inputs.pattern.leaves())
     if inputs.num_queries <= MAX_DENSE_QUERIES:
@@ -290,7 +290,7 @@ def _cost_of_layout(inputs: AttentionInputs) -> float:
     return LAYOUT_COST + READ_COST * pairs
 
 
-def _cost_per_pair(inputs: AttentionInputs) -> float:
+def _cost_per_pair(inputs: Attention) -> float:
     """Return the cost of a query–key pair in all heads of one sequence."""
     cost = inputs.num_heads * (PAIR_COST + FEATURE_COST * _num_features(inputs))
     if inputs.bias is not None:
@@ -300,7 +300,7 @@ def _cost_per_pair(inputs: AttentionInputs) -> float:
     return cost
 
 
-def _num_features(inputs: AttentionInputs) -> int:
+def _num_features(inputs: Attention) -> int:
     """Return the number of features of a key with its value."""
     return inputs.key.shape[-1] + inputs.value.shape[-1]
 

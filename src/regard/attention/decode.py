@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from regard.attention.inputs import AttentionInputs, autocasts, default_scale
+from regard.attention.call import Attention, autocasts, default_scale
 from regard.patterns import Pattern
 from regard.patterns.dense_keys import MAX_DENSE_QUERIES, dense_keys
 from regard.patterns.layout_cache import cached
@@ -56,7 +56,7 @@ class DecodeStep(NamedTuple):
         return len(self.keys)
 
 
-def decode_step(inputs: AttentionInputs) -> DecodeStep | None:
+def decode_step(inputs: Attention) -> DecodeStep | None:
     """Return a call as a step, or None if it has a bias or many queries."""
     first, plain = inputs.first_position, isinstance(inputs.pattern, Everyone | Causal)
     if first is None or plain or inputs.bias is not None or inputs.num_queries > MAX_DENSE_QUERIES:
@@ -68,7 +68,7 @@ def decode_step(inputs: AttentionInputs) -> DecodeStep | None:
     return DecodeStep(allowed.keys, mask, inputs.scale, inputs.group > 1)
 
 
-def cache_step(inputs: AttentionInputs) -> None:
+def cache_step(inputs: Attention) -> None:
     """Cache the step of this call for `cached_step`, if its queries are the last positions."""
     is_last = inputs.first_position == inputs.num_keys - inputs.num_queries
     if not is_last or inputs.dropout or inputs.key.shape[-1] != inputs.value.shape[-1]:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention.inputs import AttentionInputs, Lse, Output
+from regard.attention.call import Attention, Lse, Output
 from regard.internals import recompile_limit
 from regard.patterns import Cover
 from regard.patterns.layout_cache import cached
@@ -18,7 +18,7 @@ BLOCK = 128
 """Block size of FlexAttention's kernels."""
 
 
-def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
+def obstacle(inputs: Attention, lse: bool) -> str | None:
     """Return why this backend doesn't support a call, or None if it does."""
     tensors = (inputs.query, inputs.key, inputs.value)
     trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
@@ -43,7 +43,7 @@ def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
     return None
 
 
-def run(inputs: AttentionInputs, lse: bool) -> tuple[Output, Lse | None]:
+def run(inputs: Attention, lse: bool) -> tuple[Output, Lse | None]:
     """Return the output of attention, and the log-sum-exp of each row if `lse`."""
     # Every pattern recompiles; PyTorch's default limit is 8.
     with recompile_limit(1024):
@@ -67,7 +67,7 @@ def _compiled() -> Callable[..., Any]:
     return torch.compile(flex_attention, dynamic=False, fullgraph=True)
 
 
-def block_mask(inputs: AttentionInputs) -> Any:
+def block_mask(inputs: Attention) -> Any:
     """Return the pattern as FlexAttention's BlockMask, or None if it allows every pair.
 
     `cover` classifies the blocks; only the `SOME` ones are evaluated pair by pair.
@@ -81,7 +81,7 @@ def block_mask(inputs: AttentionInputs) -> Any:
     return cached(inputs.pattern, name, lambda: _block_mask(inputs))
 
 
-def _block_mask(inputs: AttentionInputs) -> Any:
+def _block_mask(inputs: Attention) -> Any:
     from torch.nn.attention.flex_attention import BlockMask
 
     pattern, query_positions = inputs.simple_pattern, inputs.query_positions
@@ -116,7 +116,7 @@ def _listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
     return chosen.sum(dim=-1, dtype=torch.int32)[:, None], order.int()[:, None]
 
 
-def _score_mod(inputs: AttentionInputs) -> Callable[..., Tensor] | None:
+def _score_mod(inputs: Attention) -> Callable[..., Tensor] | None:
     bias = inputs.bias
     if bias is None:
         return None

@@ -9,15 +9,15 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from regard.attention import kernels
 from regard.attention.block_sparse import Layouts, attend_joined, same_head_size
+from regard.attention.call import Attention, Lse, Output
 from regard.attention.decode import DecodeStep, decode_step
-from regard.attention.inputs import AttentionInputs, Lse, Output
 from regard.attention.reference import positions_of
 from regard.patterns import Layout
 from regard.patterns.layout import WRITTEN_PAIRS, Strip, StripRows
 from regard.patterns.layout_cache import cached
 
 
-def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
+def obstacle(inputs: Attention, lse: bool) -> str | None:
     """Return why this backend doesn't support a call, or None if it does."""
     if inputs.bias is not None and not inputs.bias.additive:
         return f"its kernel supports only additive biases, not {inputs.bias!r}"
@@ -28,7 +28,7 @@ def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
     return None
 
 
-def run(inputs: AttentionInputs, lse: bool) -> tuple[Output, Lse | None]:
+def run(inputs: Attention, lse: bool) -> tuple[Output, Lse | None]:
     """Return the output of attention, and the log-sum-exp of each row if `lse`."""
     causal = kernel_masks(inputs)
     if lse:
@@ -59,7 +59,7 @@ def run(inputs: AttentionInputs, lse: bool) -> tuple[Output, Lse | None]:
     return output[..., : inputs.value.shape[-1]], None
 
 
-def kernel_masks(inputs: AttentionInputs) -> bool:
+def kernel_masks(inputs: Attention) -> bool:
     """Whether the kernel's causal mask, aligned to the top left, gives this pattern.
 
     The CPU kernel masks before it scales, which is wrong unless the scale is positive.
@@ -67,7 +67,7 @@ def kernel_masks(inputs: AttentionInputs) -> bool:
     return inputs.is_square_causal and inputs.bias is None and inputs.scale > 0
 
 
-def density(inputs: AttentionInputs, lse: bool) -> float:
+def density(inputs: Attention, lse: bool) -> float:
     """Return the share of pairs that is computed."""
     if kernel_masks(inputs):
         return (inputs.num_keys + 1) / (2 * inputs.num_keys)
@@ -75,11 +75,11 @@ def density(inputs: AttentionInputs, lse: bool) -> float:
     return 1.0 if step is None else step.num_keys / inputs.num_keys
 
 
-def _step(inputs: AttentionInputs) -> DecodeStep | None:
+def _step(inputs: Attention) -> DecodeStep | None:
     return None if inputs.dropout else decode_step(inputs)
 
 
-def _mask(inputs: AttentionInputs) -> Tensor | None:
+def _mask(inputs: Attention) -> Tensor | None:
     """Return the dense mask: boolean, or additive if there is a bias."""
     if inputs.is_dense and inputs.bias is None:
         return None
@@ -97,7 +97,7 @@ def _mask(inputs: AttentionInputs) -> Tensor | None:
     return mask.expand(*mask.shape[:2], inputs.num_queries, inputs.num_keys)
 
 
-def _allowed(inputs: AttentionInputs) -> Bool[Tensor, "batch_or_1 1 queries keys"]:
+def _allowed(inputs: Attention) -> Bool[Tensor, "batch_or_1 1 queries keys"]:
     """Return the dense mask of the pattern, cached if it is small."""
 
     def make() -> Tensor:
@@ -112,7 +112,7 @@ def _allowed(inputs: AttentionInputs) -> Bool[Tensor, "batch_or_1 1 queries keys
     return cached(inputs.pattern, name, make)
 
 
-def _whole(inputs: AttentionInputs) -> Layouts:
+def _whole(inputs: Attention) -> Layouts:
     """Return the whole matrix as a single rectangle."""
     causal = kernel_masks(inputs)
     start = torch.zeros(1, dtype=torch.long, device="cpu")

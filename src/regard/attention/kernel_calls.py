@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.attention import kernels
-from regard.attention.inputs import AttentionInputs
+from regard.attention.call import Attention
 from regard.attention.kernels import AdjustScores, KernelCall
 from regard.patterns import Layout
 from regard.patterns.layout import Strip, StripRows
@@ -64,7 +64,7 @@ class StripCall:
         return (_unfold(query, self.group), *others)
 
 
-def writes_scores(inputs: AttentionInputs) -> bool:
+def writes_scores(inputs: Attention) -> bool:
     """Whether scores must be materialised, because no fused kernel supports the bias."""
     if inputs.bias is None:
         return False
@@ -72,7 +72,7 @@ def writes_scores(inputs: AttentionInputs) -> bool:
 
 
 def kernel_calls(
-    inputs: AttentionInputs,
+    inputs: Attention,
     layout: Layout,
     query: Tensor,
     key: Tensor,
@@ -121,7 +121,7 @@ def kernel_calls(
                 yield StripCall(strip, batch, call, inputs.group)
 
 
-def _split_to_budget(inputs: AttentionInputs, strip: Strip, backward: bool) -> Iterator[Strip]:
+def _split_to_budget(inputs: Attention, strip: Strip, backward: bool) -> Iterator[Strip]:
     """Split a strip so that each kernel call stays within the memory budget."""
     num_queries, num_keys = strip.queries.count, strip.keys.count
     dim = max(inputs.key.shape[-1], inputs.value.shape[-1])
@@ -151,7 +151,7 @@ def _split_to_budget(inputs: AttentionInputs, strip: Strip, backward: bool) -> I
 
 
 def _additive_mask(
-    inputs: AttentionInputs, layout: Layout, strip: Strip, batch: int
+    inputs: Attention, layout: Layout, strip: Strip, batch: int
 ) -> Float[Tensor, "rectangles heads queries keys"] | None:
     """Return the additive mask of a strip: bias, and −inf where a pair is masked.
 
@@ -173,9 +173,7 @@ def _additive_mask(
     return _fold(mask, inputs.group)
 
 
-def _adjust_scores(
-    inputs: AttentionInputs, layout: Layout, strip: Strip, batch: int
-) -> AdjustScores:
+def _adjust_scores(inputs: Attention, layout: Layout, strip: Strip, batch: int) -> AdjustScores:
     """Return the function from products to scores, with heads folded as in the kernel call."""
     bias = inputs.bias
     assert bias is not None
@@ -192,14 +190,14 @@ def _adjust_scores(
 
 
 def _allowed(
-    inputs: AttentionInputs, layout: Layout, strip: Strip, batch: int
+    inputs: Attention, layout: Layout, strip: Strip, batch: int
 ) -> Bool[Tensor, "rectangles 1 queries keys"] | None:
     allowed = strip.allowed(layout.query_positions, batch, inputs.query.device)
     return None if allowed is None else allowed[:, None]
 
 
 def _positions_of(
-    inputs: AttentionInputs, layout: Layout, strip: Strip, batch: int
+    inputs: Attention, layout: Layout, strip: Strip, batch: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return batch, head, query position and key position of the scores, broadcastable."""
     device = inputs.query.device
@@ -211,7 +209,7 @@ def _positions_of(
     )
 
 
-def _same_distance(inputs: AttentionInputs, strip: Strip) -> bool:
+def _same_distance(inputs: Attention, strip: Strip) -> bool:
     """Whether a relative bias is the same in every rectangle."""
     assert inputs.bias is not None
     if not inputs.bias.relative or strip.queries.table is not None or strip.keys.table is not None:

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from regard.attention.inputs import AttentionInputs, Lse, Output
+from regard.attention.call import Attention, Lse, Output
 from regard.internals import warm_up_mkl
 
 
-def run(inputs: AttentionInputs, lse: bool = True) -> tuple[Output, Lse]:
+def run(inputs: Attention, lse: bool = True) -> tuple[Output, Lse]:
     """Return the output of attention and the log-sum-exp of each row."""
     warm_up_mkl()
     query, key, value = inputs.query.double(), inputs.key.double(), inputs.value.double()
@@ -29,7 +29,7 @@ def run(inputs: AttentionInputs, lse: bool = True) -> tuple[Output, Lse]:
     return output.to(inputs.query.dtype), sums.to(inputs.lse_dtype)
 
 
-def positions_of(inputs: AttentionInputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def positions_of(inputs: Attention) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return batch, head, query position and key position of every score, broadcastable."""
     device = inputs.query.device
     return (
@@ -40,6 +40,6 @@ def positions_of(inputs: AttentionInputs) -> tuple[Tensor, Tensor, Tensor, Tenso
     )
 
 
-def obstacle(inputs: AttentionInputs, lse: bool) -> str | None:
+def obstacle(inputs: Attention, lse: bool) -> str | None:
     """Return None: this backend supports every call."""
     return None

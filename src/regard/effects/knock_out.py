@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention import attend, attend_with_lse
-from regard.attention.inputs import AttentionInputs
+from regard.attention.call import Attention
 from regard.calls.check import check_scores, check_weights
 from regard.effects.alteration import Alteration, CallSite, check_heads
 from regard.effects.forbidden import Forbidden
@@ -404,7 +404,7 @@ class _KnockOut(Alteration):
             return None
         return said if grown is None else grown
 
-    def _check(self, site: CallSite, call: RawCall, inputs: AttentionInputs) -> None:
+    def _check(self, site: CallSite, call: RawCall, inputs: Attention) -> None:
         """Refuse a call that was misunderstood."""
         self._num_calls += 1
         value, output, number = call.value, call.output, self._num_calls
@@ -428,7 +428,7 @@ class _KnockOut(Alteration):
     def _attended(
         self,
         call: RawCall,
-        inputs: AttentionInputs,
+        inputs: Attention,
         knocked: Pattern,
         heads: list[int],
         rows: Int[Tensor, "rows"],
@@ -494,7 +494,7 @@ def _in_place_of_values(
     return torch.full_like(scores.mT[..., :1], torch.nan)
 
 
-def _affected(inputs: AttentionInputs, knocked: Pattern) -> Int[Tensor, "rows"]:
+def _affected(inputs: Attention, knocked: Pattern) -> Int[Tensor, "rows"]:
     """Return the rows that may have a forbidden pair, without a look at their pairs."""
     positions, num_keys = inputs.query_positions.cpu(), inputs.num_keys
     if not len(positions) or not num_keys:
@@ -525,9 +525,7 @@ def _put(
     return old.index_copy(2, rows, new) if len(rows) < old.shape[2] else new
 
 
-def _from_weights(
-    call: RawCall, knocked: Pattern, heads: list[int], inputs: AttentionInputs
-) -> RawCall:
+def _from_weights(call: RawCall, knocked: Pattern, heads: list[int], inputs: Attention) -> RawCall:
     """Return a call of which the kernel has written the weights down."""
     assert call.weights is not None
     weights = call.weights.to(torch.promote_types(call.weights.dtype, torch.float32))
@@ -563,7 +561,7 @@ def _grown(
 
 
 def _sinks_of(
-    call: RawCall, weights: Float[Tensor, "batch heads queries keys"], inputs: AttentionInputs
+    call: RawCall, weights: Float[Tensor, "batch heads queries keys"], inputs: Attention
 ) -> tuple[Float[Tensor, "batch heads queries 1"], bool]:
     """Return the share of its sink in each row, and whether weights are a softmax without it.
 

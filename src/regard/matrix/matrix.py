@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, distributed
 
-from regard.attention.inputs import checked_inputs
+from regard.attention.call import Attention
 from regard.attention.ring.run import ring_inputs
 from regard.matrix.arguments import (
     check_given,
@@ -91,7 +91,7 @@ class AttentionMatrix(LazyMatrix):
             self._view = View.whole(sharded_scores(shared, sinks, lse))
             return
 
-        call = checked_inputs(query, key, key, pattern, bias, scale, 0.0, positions)
+        call = Attention.checked(query, key, key, pattern, bias, scale, 0.0, positions)
         check_given("lse", lse, call.query, tuple(call.query.shape[:3]))
         check_given("sinks", sinks, call.query, (call.num_heads,))
         first = call.first_position
@@ -142,7 +142,7 @@ class AttentionMatrix(LazyMatrix):
         # Check positions and pattern with an empty call of the same sizes.
         sizes = weights.shape
         query, key = weights.new_zeros(*sizes[:3], 0), weights.new_zeros(*sizes[:2], sizes[3], 0)
-        call = checked_inputs(query, key, key, pattern, None, None, 0.0, positions)
+        call = Attention.checked(query, key, key, pattern, None, None, 0.0, positions)
         view = View.whole(Weights(weights, call.simple_pattern, call.query_positions))
         return cls.of(view.pick((0, 0)) if is_one_head else view)
 

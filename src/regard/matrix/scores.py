@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.attention.inputs import simplified
+from regard.attention.call import span_of
 from regard.internals import warm_up_mkl
 from regard.matrix.arithmetic import (
     ROW_GROUP,
@@ -132,11 +132,10 @@ class Scores:
         _, _, queries, keys = self.shape
         if isinstance(self.full_pattern, Everyone) or not queries or not keys:
             return Everyone()
-        if isinstance(self.query_positions, Tensor):
-            low, high = self.query_positions.aminmax()
-            return simplified(self.full_pattern, int(low), int(high), keys)
-        first = self.query_positions
-        return simplified(self.full_pattern, first, first + queries - 1, keys)
+        places = self.query_positions
+        if not isinstance(places, Tensor):
+            places = range(places, places + queries)
+        return self.full_pattern.simplified(span_of(places), keys)
 
     @property
     def biased(self) -> bool:

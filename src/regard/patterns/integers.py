@@ -16,6 +16,11 @@ def is_whole(tensor: Tensor) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
 
 
+def is_consecutive(numbers: Int[Tensor, "numbers"]) -> bool:
+    """Return whether each number is 1 more than the one before."""
+    return bool((numbers.diff() == 1).all())
+
+
 def as_tensor(values: Any) -> Tensor:
     """Return values as a tensor; new ones are on the CPU, whatever torch's default device."""
     return values if isinstance(values, Tensor) else torch.as_tensor(values, device="cpu")

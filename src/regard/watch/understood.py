@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.attention.inputs import AttentionInputs, autocasted, autocasts, checked_inputs
+from regard.attention.call import Attention, autocasted, autocasts
 from regard.patterns import Pattern
 from regard.patterns.from_mask import FromMask
 from regard.patterns.pattern import Both, Everyone, Shifted, intersect
@@ -28,7 +28,7 @@ class Understood:
         mask_known: whether all masked pairs are known.
     """
 
-    inputs: AttentionInputs
+    inputs: Attention
     placed: bool
     mask_known: bool
 
@@ -84,7 +84,7 @@ def understood(caught: RawCall, masks: Masks, *, cross: bool) -> Understood:
     known = None if isinstance(meaning.pattern, Everyone) else meaning.pattern
     bias = compose(compose(caught.bias, added), meaning.bias)
     pattern = intersect(known, caught.pattern)
-    inputs = checked_inputs(query, key, key, pattern, bias, caught.scale, 0.0, positions)
+    inputs = Attention.checked(query, key, key, pattern, bias, caught.scale, 0.0, positions)
     return Understood(inputs, caught.placed, meaning.mask_known)
 
 
@@ -105,7 +105,7 @@ def counted_from(meaning: Meaning, first_query: int) -> Meaning:
     return replace(meaning, pattern=pattern, bias=bias, first_query=first_query)
 
 
-def _diagonal(inputs: AttentionInputs) -> int | None:
+def _diagonal(inputs: Attention) -> int | None:
     """Return the position of the first query by the diagonal of a causal mask, if it is one."""
     pattern = inputs.pattern
     if is_causal(pattern):

@@ -10,15 +10,14 @@ from torch.nn.functional import pad
 
 from regard.attention import block_sparse
 from regard.attention.block_sparse import add_gradients, empty, join, readable, whole_rows
-from regard.attention.choose import Plan
-from regard.attention.inputs import (
-    AttentionInputs,
+from regard.attention.call import (
+    Attention,
     Lse,
     Output,
     checked_bias,
-    checked_inputs,
     checked_pattern,
 )
+from regard.attention.choose import Plan
 from regard.attention.ring.content import described
 from regard.attention.ring.schedule import (
     BiasOfListed,
@@ -50,7 +49,7 @@ class RingInputs:
         ring: the ranks.
     """
 
-    inputs: AttentionInputs
+    inputs: Attention
     shards: ShardPositions
     ring: Ring
 
@@ -86,7 +85,7 @@ def ring_inputs(
     message: Any
     local, failure = None, None
     try:
-        local = checked_inputs(query, key, value, None, None, scale, dropout, positions)
+        local = Attention.checked(query, key, value, None, None, scale, dropout, positions)
         _check_options(local, bias, backend)
         assert not isinstance(bias, Tensor)
         # By default, the positions follow those of the rank before.
@@ -118,9 +117,8 @@ def ring_inputs(
     inputs = replace(
         local,
         pattern=checked_pattern(pattern, local.batch, whole, shards.length),
-        bias=checked_bias(bias, query, None, whole, shards.length),
-        first_position=None,
-        listed_positions=shards.positions(ring.rank),
+        bias=checked_bias(bias, query, whole, shards.length),
+        positions=shards.positions(ring.rank),
     )
     problem = block_sparse.obstacle(inputs, lse=True)
     if problem:
@@ -128,7 +126,7 @@ def ring_inputs(
     return RingInputs(inputs, shards, ring)
 
 
-def _check_options(inputs: AttentionInputs, bias: Bias | Tensor | None, backend: str) -> None:
+def _check_options(inputs: Attention, bias: Bias | Tensor | None, backend: str) -> None:
     """Check what a call of several ranks does not support."""
     if inputs.num_queries != inputs.num_keys:
         raise ValueError(
@@ -145,7 +143,7 @@ def _check_options(inputs: AttentionInputs, bias: Bias | Tensor | None, backend:
 
 
 def _common_arguments(
-    inputs: AttentionInputs, pattern: Pattern | None, bias: Bias | None
+    inputs: Attention, pattern: Pattern | None, bias: Bias | None
 ) -> dict[str, Any]:
     """Return what must be the same on all ranks."""
     return {
@@ -324,7 +322,7 @@ def _gradients(
     ]
 
 
-def _step_inputs(inputs: AttentionInputs, step: RingStep, rows: KeysAndValues) -> AttentionInputs:
+def _step_inputs(inputs: Attention, step: RingStep, rows: KeysAndValues) -> Attention:
     """Return the inputs of a step, with its keys and values."""
     bias = None if inputs.bias is None else BiasOfListed(inputs.bias, step.positions)
     return replace(inputs, key=rows[0], value=rows[1], bias=bias)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.inputs import default_scale
+from regard.attention.call import default_scale
 from regard.calls.call import AttentionCall
 from regard.calls.tokens import label, readable
 from regard.matrix import AttentionMatrix

@@ -1,7 +1,8 @@
-"""Validation of the inputs of attention."""
+"""`Attention`: one call of attention, checked."""
 
 import math
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 from jaxtyping import Float, Int
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from regard.errors import check_share
 from regard.patterns import Layout, Pattern, everyone
-from regard.patterns.integers import is_whole
+from regard.patterns.integers import is_consecutive, is_whole
 from regard.patterns.layout_cache import cached
 from regard.patterns.pattern import Everyone
 from regard.patterns.regular import Causal
@@ -23,9 +24,9 @@ Lse = Float[Tensor, "batch heads queries"]
 """The log-sum-exp of each row of scores."""
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionInputs:
-    """The checked arguments of `attend`, with all defaults filled in.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Attention:
+    """One call of attention: its checked tensors, and the rules that mask and shift its scores.
 
     Attributes:
         query: [batch, heads, queries, key_dim].
@@ -35,8 +36,8 @@ class AttentionInputs:
         bias: the score bias, or None.
         scale: factor on the scores.
         dropout: dropout probability of the weights.
-        first_position: position of the first query if the positions are consecutive, else None.
-        listed_positions: position of each query, [queries], on the CPU, otherwise.
+        positions: the positions of the queries: a range if they are consecutive, else one for each,
+            [queries], on the CPU.
         layouts: layouts computed so far, by block size.
     """
 
@@ -46,10 +47,57 @@ class AttentionInputs:
     pattern: Pattern
     bias: Bias | None
     scale: float
-    dropout: float
-    first_position: int | None
-    listed_positions: Int[Tensor, "queries"] | None
+    positions: range | Int[Tensor, "queries"]
+    dropout: float = 0.0
     layouts: dict[int, Layout] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def checked(
+        cls,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        pattern: Pattern | None,
+        bias: Bias | Tensor | None,
+        scale: float | None,
+        dropout: float,
+        positions: int | Tensor | None,
+    ) -> Self:
+        """Check the arguments of `attend` and fill in the defaults.
+
+        Raises:
+            TypeError: an argument has the wrong type.
+            ValueError: sizes, dtypes or devices do not fit together.
+        """
+        # 1. Tensors.
+        for name, tensor in (("query", query), ("key", key), ("value", value)):
+            if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+        query, key, value = autocasted(query, key, value)
+        _check_tensors(query, key, value)
+
+        # 2. Numbers.
+        check_share("dropout", dropout)
+        if scale is None:
+            scale = default_scale(query.shape[-1])
+        if not isinstance(scale, int | float) or not math.isfinite(scale):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"scale must be a finite number, got {scale!r}")
+
+        # 3. Positions, and the rules that are indexed by them.
+        num_queries, num_keys = query.shape[2], key.shape[2]
+        places = _checked_positions(positions, num_queries, num_keys)
+        pattern = checked_pattern(pattern, query.shape[0], span_of(places), num_keys)
+        bias = checked_bias(bias, query, places, num_keys)
+        return cls(
+            query=query,
+            key=key,
+            value=value,
+            pattern=pattern,
+            bias=bias,
+            scale=scale,
+            positions=places,
+            dropout=dropout,
+        )
 
     @property
     def batch(self) -> int:
@@ -78,29 +126,29 @@ class AttentionInputs:
         return torch.float64 if self.query.dtype == torch.float64 else torch.float32
 
     @property
+    def first_position(self) -> int | None:
+        """The position of the first query if the positions are consecutive."""
+        return self.positions.start if isinstance(self.positions, range) else None
+
+    @property
     def query_positions(self) -> Int[Tensor, "queries"]:
         """The position of each query, on the CPU."""
-        if self.listed_positions is not None:
-            return self.listed_positions
-        assert self.first_position is not None
-        return torch.arange(
-            self.first_position, self.first_position + self.num_queries, device="cpu"
-        )
+        if not isinstance(self.positions, range):
+            return self.positions
+        return torch.arange(self.positions.start, self.positions.stop, device="cpu")
 
     @property
     def simple_pattern(self) -> Pattern:
         """The pattern without members that have no effect on this call."""
-        if isinstance(self.pattern, Everyone) or not self.num_queries or not self.num_keys:
+        pattern, num_keys = self.pattern, self.num_keys
+        if isinstance(pattern, Everyone) or not self.num_queries or not num_keys:
             return Everyone()
-        return simplified(self.pattern, *self.query_span, self.num_keys)
-
-    @property
-    def query_span(self) -> tuple[int, int]:
-        """The lowest and the highest query position; needs at least one query."""
-        if self.listed_positions is not None:
-            return int(self.listed_positions.min()), int(self.listed_positions.max())
-        assert self.first_position is not None
-        return self.first_position, self.first_position + self.num_queries - 1
+        queries = span_of(self.positions)
+        if isinstance(pattern, Causal):
+            # The common case, decided without tensors so that torch.compile can trace it.
+            return Everyone() if queries.start >= num_keys - 1 else pattern
+        name = ("simple", queries, num_keys)
+        return cached(pattern, name, lambda: pattern.simplified(queries, num_keys))
 
     @property
     def is_dense(self) -> bool:
@@ -121,61 +169,17 @@ class AttentionInputs:
         return any(tensor.requires_grad for tensor in self.bias.tensors)
 
 
-def simplified(pattern: Pattern, first: int, last: int, num_keys: int) -> Pattern:
-    """Return a pattern without members that have no effect on queries at `first` … `last`."""
-    if isinstance(pattern, Causal):
-        # The common case, decided without tensors so that torch.compile can trace it.
-        return Everyone() if first >= num_keys - 1 else pattern
-    queries = range(first, last + 1)
-    name = ("simple", queries, num_keys)
-    return cached(pattern, name, lambda: pattern.simplified(queries, num_keys))
+def span_of(positions: range | Int[Tensor, "queries"]) -> range:
+    """Return the positions from the lowest to the highest query."""
+    if isinstance(positions, range):
+        return positions
+    low, high = positions.aminmax()
+    return range(int(low), int(high) + 1)
 
 
 def default_scale(key_dim: int) -> float:
     """Return 1/√key_dim."""
     return 1.0 / math.sqrt(max(1, key_dim))
-
-
-def checked_inputs(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    pattern: Pattern | None,
-    bias: Bias | Tensor | None,
-    scale: float | None,
-    dropout: float,
-    positions: int | Tensor | None,
-) -> AttentionInputs:
-    """Check the arguments of `attend` and fill in the defaults.
-
-    Raises:
-        TypeError: an argument has the wrong type.
-        ValueError: sizes, dtypes or devices do not fit together.
-    """
-    # 1. Tensors.
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-    query, key, value = autocasted(query, key, value)
-    _check_tensors(query, key, value)
-
-    # 2. Numbers.
-    check_share("dropout", dropout)
-    if scale is None:
-        scale = default_scale(query.shape[-1])
-    if not isinstance(scale, int | float) or not math.isfinite(scale):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"scale must be a finite number, got {scale!r}")
-
-    # 3. Positions, and the rules that are indexed by them.
-    num_queries, num_keys = query.shape[2], key.shape[2]
-    first, listed = _checked_positions(positions, num_queries, num_keys)
-    if listed is not None:
-        queries = range(int(listed.min()), int(listed.max()) + 1)
-    else:
-        queries = range(first or 0, (first or 0) + num_queries)
-    pattern = checked_pattern(pattern, query.shape[0], queries, num_keys)
-    bias = checked_bias(bias, query, first, queries, num_keys)
-    return AttentionInputs(query, key, value, pattern, bias, scale, dropout, first, listed)
 
 
 def autocasted(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -255,26 +259,30 @@ def _fit(query: Tensor, key: Tensor, value: Tensor) -> bool:
 
 def _checked_positions(
     positions: int | Tensor | None, num_queries: int, num_keys: int
-) -> tuple[int | None, Tensor | None]:
-    """Return the first position if positions are consecutive, else all of them."""
+) -> range | Tensor:
     if positions is None:
-        return num_keys - num_queries, None
+        return range(num_keys - num_queries, num_keys)
     if isinstance(positions, Tensor):
         if not is_whole(positions) or positions.shape != (num_queries,):
             raise ValueError(
                 f"positions must be integers, one per query, [{num_queries}], "
                 f"got {positions.dtype} of shape {list(positions.shape)}"
             )
-        listed = positions.detach().to("cpu", torch.long, copy=True)
-        if num_queries and bool((listed.diff() == 1).all()):
-            return int(listed[0]), None
-        return (None, listed) if num_queries else (0, None)
+        return simplest(positions.detach().to("cpu", torch.long, copy=True))
     if isinstance(positions, bool) or not isinstance(positions, int):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             "positions must be None, the position of the first query, or a tensor with one "
             f"position per query, got {type(positions).__name__}"
         )
-    return positions, None
+    return range(positions, positions + num_queries)
+
+
+def simplest(positions: Int[Tensor, "queries"]) -> range | Int[Tensor, "queries"]:
+    """Return positions as a range if they are consecutive."""
+    if not is_consecutive(positions):
+        return positions
+    first = int(positions[0]) if len(positions) else 0
+    return range(first, first + len(positions))
 
 
 def checked_pattern(pattern: Pattern | None, batch: int, queries: range, num_keys: int) -> Pattern:
@@ -308,16 +316,15 @@ def checked_pattern(pattern: Pattern | None, batch: int, queries: range, num_key
 def checked_bias(
     bias: Bias | Tensor | None,
     query: Tensor,
-    first_position: int | None,
-    queries: range,
+    positions: range | Int[Tensor, "queries"],
     num_keys: int,
 ) -> Bias | None:
-    """Check a bias for queries from the lowest to the highest position."""
+    """Check a bias for queries at some positions."""
     if bias is None:
         return None
     batch, num_heads, num_queries, _ = query.shape
     if isinstance(bias, Tensor):
-        bias = _bias_from_tensor(bias, first_position, num_queries, num_keys)
+        bias = _bias_from_tensor(bias, positions, num_queries, num_keys)
     if not isinstance(bias, Bias):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             "bias must be a Bias such as alibi(heads) or softcap(50.0), or a tensor "
@@ -331,7 +338,7 @@ def checked_bias(
         if actual is not None and actual != expected:
             raise ValueError(f"bias must have the {name} of query ({expected}), got {actual}")
     if isinstance(bias, FromTensor):
-        bias.check(queries, num_keys)
+        bias.check(span_of(positions), num_keys)
     for tensor in bias.tensors:
         if tensor.device != query.device:
             raise ValueError(
@@ -341,7 +348,7 @@ def checked_bias(
 
 
 def _bias_from_tensor(
-    bias: Tensor, first_position: int | None, num_queries: int, num_keys: int
+    bias: Tensor, positions: range | Tensor, num_queries: int, num_keys: int
 ) -> Bias:
     if not bias.is_floating_point():
         raise ValueError(
@@ -353,9 +360,9 @@ def _bias_from_tensor(
             f"bias must have the shape [batch or 1, heads or 1, {num_queries}, {num_keys}], "
             f"got {list(bias.shape)}"
         )
-    if first_position is None:
+    if not isinstance(positions, range):
         raise ValueError(
             "a bias tensor needs consecutive query positions; "
             "pass regard.positions.from_tensor(values), which is indexed by position"
         )
-    return from_tensor(bias, first_query=first_position)
+    return from_tensor(bias, first_query=positions.start)
