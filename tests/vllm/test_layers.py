@@ -77,13 +77,13 @@ def test_softcaps_and_windows_of_some_layers(start: Start) -> None:
     )
     request = _compare(*start(config))
     assert [str(call.pattern) for call in request] == ["window(before=23)", "causal()"]
-    assert request[0].scores.bias == regard.positions.softcap(5.0)
+    assert request[0].scores.call.bias == regard.positions.softcap(5.0)
 
 
 def test_linear_biases(start: Start) -> None:
     config = transformers.BloomConfig(hidden_size=96, n_layer=2, n_head=3, vocab_size=97)
     request = _compare(*start(config, factor=3.0))
-    assert request[0].scores.bias is not None
+    assert request[0].scores.call.bias is not None
 
 
 def test_narrow_dtypes_are_compared_with_the_output(start: Start) -> None:

@@ -120,7 +120,7 @@ def test_softcaps_with_sdpa() -> None:
     with torch.no_grad(), regard.watch(model) as seen:
         model(**kind.inputs("none"))
     seen.verify()
-    assert all(call.kernel == "sdpa" and call.source.bias is None for call in seen)
+    assert all(call.kernel == "sdpa" and call.source.call.bias is None for call in seen)
 
 
 def test_weights_are_far_from_uniform() -> None:

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
 def known(call: Any) -> Tensor | None:
     source = call.source
     assert isinstance(source, Scores)
-    assert source.known_lse is None or isinstance(source.known_lse, Tensor)
-    return source.known_lse
+    assert source.call.lse is None or isinstance(source.call.lse, Tensor)
+    return source.call.lse
 
 
 def exact(call: Any) -> Tensor:
@@ -28,7 +28,7 @@ def exact(call: Any) -> Tensor:
     query, key = call.query.double(), call.key.double()
     key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     later = torch.ones(query.shape[2], key.shape[2]).triu(1).bool()
-    scores = (query @ key.mT * call.source.scale).masked_fill(later, -torch.inf)
+    scores = (query @ key.mT * call.source.call.scale).masked_fill(later, -torch.inf)
     return scores.logsumexp(dim=3)
 
 

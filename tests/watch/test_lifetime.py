@@ -80,10 +80,10 @@ class TestWhatIsKept:
             exact = regard.AttentionMatrix(
                 call.query.float(),
                 call.key.float(),
-                pattern=source.full_pattern,
-                bias=source.bias,
-                scale=source.scale,
-                positions=source.query_positions,
+                pattern=source.call.pattern,
+                bias=source.call.bias,
+                scale=source.call.scale,
+                positions=source.call.query_positions,
             )
             found = call.matrix.dense()
             torch.testing.assert_close(

@@ -82,7 +82,7 @@ def obstacle(inputs: Attention, lse: bool) -> str | None:
     """Return why this backend doesn't support a call, or None if it does."""
     if inputs.dropout:
         return "its kernels have no dropout"
-    if not kernels.available(inputs.query) and not writes_scores(inputs):
+    if not kernels.available(inputs.tensors[0]) and not writes_scores(inputs):
         return f"PyTorch has no kernel that returns the log-sum-exp on {inputs.query.device.type}"
     return None
 
@@ -117,12 +117,12 @@ def attend_joined(inputs: Attention, layouts: Layouts) -> tuple[Output, Lse]:
     warm_up_mkl()
     tensors = () if inputs.bias is None else inputs.bias.tensors
     output, lse = _Joined.apply(inputs, layouts, *map(readable, same_head_size(inputs)), *tensors)
-    return output[..., : inputs.value.shape[-1]], lse
+    return output[..., : inputs.value_dim], lse
 
 
 def same_head_size(inputs: Attention) -> tuple[Tensor, Tensor, Tensor]:
     """Zero-pad query, key and value to one head size, as the kernels need."""
-    query, key, value = inputs.query, inputs.key, inputs.value
+    query, key, value = inputs.tensors
     missing = value.shape[-1] - key.shape[-1]
     if missing > 0:
         query, key = pad(query, (0, missing)), pad(key, (0, missing))

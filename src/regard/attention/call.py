@@ -1,8 +1,10 @@
 """`Attention`: one call of attention, checked."""
 
 import math
-from dataclasses import dataclass, field
-from typing import Self
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -15,6 +17,7 @@ from regard.patterns.layout_cache import cached
 from regard.patterns.pattern import Everyone
 from regard.patterns.regular import Causal
 from regard.positions import Bias, from_tensor
+from regard.positions.bias import ComposedBias, compose
 from regard.positions.from_tensor import FromTensor
 
 Output = Float[Tensor, "batch heads queries value_dim"]
@@ -24,6 +27,59 @@ Lse = Float[Tensor, "batch heads queries"]
 """The log-sum-exp of each row of scores."""
 
 
+Index = range | Tensor
+"""Indices along an axis: a range, or any, [places], on the CPU."""
+
+
+@runtime_checkable
+class LazyTensor(Protocol):
+    """A tensor that is read in parts, on demand.
+
+    Attributes:
+        shape: its shape.
+        dtype: its dtype.
+        device: the device of its parts.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def device(self) -> torch.device: ...
+
+    def read(self, *indices: Index) -> Tensor:
+        """Return the part at an index for each of the first axes."""
+        ...
+
+    def modified(self) -> bool:
+        """Return whether it was modified in place since it was made."""
+        ...
+
+
+class KeepTensor(Protocol):
+    """Returns a tensor that can be kept; a copy if `copy`."""
+
+    def __call__(self, tensor: Tensor, *, copy: bool = False) -> Tensor: ...
+
+
+def detached(tensor: Tensor, *, copy: bool = False) -> Tensor:
+    """Detach a tensor; copy it if `copy`, or if it is an inference tensor (no version counter)."""
+    tensor = tensor.detach()
+    if not copy and not tensor.is_inference():
+        return tensor
+    with torch.inference_mode(False):
+        return tensor.clone()
+
+
+def copied_if_inference(bias: Bias) -> Bias:
+    """Copy a bias that has inference tensors (no version counter)."""
+    if not any(tensor.is_inference() for tensor in bias.tensors):
+        return bias
+    with torch.inference_mode(False):
+        return deepcopy(bias)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Attention:
     """One call of attention: its checked tensors, and the rules that mask and shift its scores.
@@ -31,23 +87,28 @@ class Attention:
     Attributes:
         query: [batch, heads, queries, key_dim].
         key: [batch, key_heads, keys, key_dim]; heads is a multiple of key_heads.
-        value: [batch, key_heads, keys, value_dim].
+        value: [batch, key_heads, keys, value_dim]; None if unknown, as its matrix does not need it.
         pattern: which keys each query may attend to.
         bias: the score bias, or None.
         scale: factor on the scores.
-        dropout: dropout probability of the weights.
         positions: the positions of the queries: a range if they are consecutive, else one for each,
             [queries], on the CPU.
+        sinks: the sink score of each head, [heads]; only its matrix has them.
+        lse: the log-sum-exp of rows if known, sinks included, [batch, heads, queries]. NaN entries
+            of a tensor are computed and overwritten on demand.
+        dropout: dropout probability of the weights.
         layouts: layouts computed so far, by block size.
     """
 
-    query: Float[Tensor, "batch heads queries key_dim"]
-    key: Float[Tensor, "batch key_heads keys key_dim"]
-    value: Float[Tensor, "batch key_heads keys value_dim"]
+    query: Float[Tensor, "batch heads queries key_dim"] | LazyTensor
+    key: Float[Tensor, "batch key_heads keys key_dim"] | LazyTensor
+    value: Float[Tensor, "batch key_heads keys value_dim"] | None = None
     pattern: Pattern
-    bias: Bias | None
+    bias: Bias | None = None
     scale: float
     positions: range | Int[Tensor, "queries"]
+    sinks: Float[Tensor, "heads"] | None = None
+    lse: Float[Tensor, "batch heads queries"] | LazyTensor | None = None
     dropout: float = 0.0
     layouts: dict[int, Layout] = field(default_factory=dict, init=False, repr=False)
 
@@ -56,7 +117,7 @@ class Attention:
         cls,
         query: Tensor,
         key: Tensor,
-        value: Tensor,
+        value: Tensor | None,
         pattern: Pattern | None,
         bias: Bias | Tensor | None,
         scale: float | None,
@@ -65,16 +126,19 @@ class Attention:
     ) -> Self:
         """Check the arguments of `attend` and fill in the defaults.
 
+        The value may be unknown: then it is `tensors` that refuses.
+
         Raises:
             TypeError: an argument has the wrong type.
             ValueError: sizes, dtypes or devices do not fit together.
         """
         # 1. Tensors.
-        for name, tensor in (("query", query), ("key", key), ("value", value)):
+        given = key if value is None else value
+        for name, tensor in (("query", query), ("key", key), ("value", given)):
             if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-        query, key, value = autocasted(query, key, value)
-        _check_tensors(query, key, value)
+        query, key, given = autocasted(query, key, given)
+        _check_tensors(query, key, given)
 
         # 2. Numbers.
         check_share("dropout", dropout)
@@ -91,13 +155,88 @@ class Attention:
         return cls(
             query=query,
             key=key,
-            value=value,
+            value=None if value is None else given,
             pattern=pattern,
             bias=bias,
             scale=scale,
             positions=places,
             dropout=dropout,
         )
+
+    def kept(
+        self,
+        keep: KeepTensor = detached,
+        keep_bias: Callable[[Bias], Bias] = copied_if_inference,
+        *,
+        in_cache: bool = False,
+    ) -> Self:
+        """Return the call with tensors that can be kept: the rule of what is detached and copied.
+
+        Sinks are copied, and the log-sum-exp, which is completed in place. Lazy tensors stay.
+
+        Args:
+            keep: returns a tensor to keep.
+            keep_bias: returns the part of a bias to keep that is no tensor of numbers.
+            in_cache: whether keys and values are copied if there are not as many as queries: the
+                next step would overwrite them.
+        """
+
+        def kept(tensor: Any, *, copy: bool = False) -> Any:
+            if not isinstance(tensor, Tensor):
+                return tensor
+            return keep(tensor, copy=True) if copy else keep(tensor)
+
+        in_cache = in_cache and self.num_keys != self.num_queries
+        return replace(
+            self,
+            query=kept(self.query),
+            key=kept(self.key, copy=in_cache),
+            value=kept(self.value, copy=in_cache),
+            bias=self._kept_bias(self.bias, keep, keep_bias),
+            sinks=kept(self.sinks, copy=True),
+            lse=kept(self.lse, copy=True),
+        )
+
+    def _kept_bias(
+        self, bias: Bias | None, keep: KeepTensor, keep_bias: Callable[[Bias], Bias]
+    ) -> Bias | None:
+        if isinstance(bias, ComposedBias):
+            parts = (bias.first, bias.second)
+            return compose(*(self._kept_bias(part, keep, keep_bias) for part in parts))
+        if not isinstance(bias, FromTensor):
+            return None if bias is None else keep_bias(bias)
+        values = keep(bias.values)
+        # In wider scores, the lowest number of float16 would be a score like others.
+        smallest = torch.finfo(values.dtype).min
+        is_score = smallest > torch.finfo(self.lse_dtype).min / 4
+        if is_score and bool((masked := values == smallest).any()):
+            with torch.inference_mode(False):
+                values = values.masked_fill(masked, -torch.inf)
+        return replace(bias, values=values)
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value, which a kernel needs in memory.
+
+        Raises:
+            TypeError: one of them is not.
+        """
+        query, key, value = self.query, self.key, self.value
+        assert isinstance(query, Tensor)
+        assert isinstance(key, Tensor)
+        if value is None:
+            raise TypeError("value must be a tensor, got NoneType")
+        return query, key, value
+
+    @property
+    def value_dim(self) -> int:
+        """The head size of the values."""
+        return self.tensors[2].shape[-1]
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """The numbers of sequences, heads, queries and keys."""
+        return self.batch, self.num_heads, self.num_queries, self.num_keys
 
     @property
     def batch(self) -> int:

@@ -223,7 +223,7 @@ def _blocks_pay(inputs: Attention) -> bool:
         return inputs.num_keys > SHORT and _density(inputs) <= SPARSE
     if inputs.first_position is None or inputs.bias is not None:
         return _blocks_cost_less(inputs)
-    shapes = (inputs.query.shape, inputs.key.shape, inputs.value.shape)
+    shapes = (tensor.shape for tensor in inputs.tensors)
     name = ("pays", inputs.first_position, *shapes, torch.get_num_threads())
     return cached(inputs.pattern, name, lambda: _blocks_cost_less(inputs))
 
@@ -302,7 +302,7 @@ def _cost_per_pair(inputs: Attention) -> float:
 
 def _num_features(inputs: Attention) -> int:
     """Return the number of features of a key with its value."""
-    return inputs.key.shape[-1] + inputs.value.shape[-1]
+    return inputs.key.shape[-1] + inputs.value_dim
 
 
 def _percent(share: float) -> str:

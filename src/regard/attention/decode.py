@@ -71,12 +71,12 @@ def decode_step(inputs: Attention) -> DecodeStep | None:
 def cache_step(inputs: Attention) -> None:
     """Cache the step of this call for `cached_step`, if its queries are the last positions."""
     is_last = inputs.first_position == inputs.num_keys - inputs.num_queries
-    if not is_last or inputs.dropout or inputs.key.shape[-1] != inputs.value.shape[-1]:
+    if not is_last or inputs.dropout or inputs.key.shape[-1] != inputs.value_dim:
         return
     step = decode_step(inputs)
     if step is not None:
         is_default = inputs.scale == default_scale(inputs.key.shape[-1])
-        name = _name(inputs.query, inputs.key, inputs.value, None if is_default else inputs.scale)
+        name = _name(*inputs.tensors, None if is_default else inputs.scale)
         cached(inputs.pattern, name, lambda: step)
 
 

@@ -20,8 +20,8 @@ BLOCK = 128
 
 def obstacle(inputs: Attention, lse: bool) -> str | None:
     """Return why this backend doesn't support a call, or None if it does."""
-    tensors = (inputs.query, inputs.key, inputs.value)
-    trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    learns = any(tensor.requires_grad for tensor in inputs.tensors)
+    trains = torch.is_grad_enabled() and learns
     on_cpu = inputs.query.device.type == "cpu"
 
     if inputs.dropout:
@@ -48,9 +48,7 @@ def run(inputs: Attention, lse: bool) -> tuple[Output, Lse | None]:
     # Every pattern recompiles; PyTorch's default limit is 8.
     with recompile_limit(1024):
         results = _compiled()(
-            inputs.query,
-            inputs.key,
-            inputs.value,
+            *inputs.tensors,
             score_mod=_score_mod(inputs),
             block_mask=block_mask(inputs),
             scale=inputs.scale,

@@ -23,7 +23,7 @@ def obstacle(inputs: Attention, lse: bool) -> str | None:
         return f"its kernel supports only additive biases, not {inputs.bias!r}"
     if lse and inputs.dropout:
         return "its kernel returns no log-sum-exp with dropout"
-    if lse and not kernels.available(inputs.query):
+    if lse and not kernels.available(inputs.tensors[0]):
         return f"its kernel returns no log-sum-exp on {inputs.query.device.type}"
     return None
 
@@ -35,9 +35,7 @@ def run(inputs: Attention, lse: bool) -> tuple[Output, Lse | None]:
         if causal:
             # Grouped heads are folded into the rows of one head, which breaks the kernel's causal
             # mask: repeat the keys instead.
-            key, value = (
-                x.repeat_interleave(inputs.group, dim=1) for x in (inputs.key, inputs.value)
-            )
+            key, value = (x.repeat_interleave(inputs.group, dim=1) for x in inputs.tensors[1:])
             inputs = replace(inputs, key=key, value=value)
         return attend_joined(inputs, _whole(inputs))
 
@@ -45,7 +43,7 @@ def run(inputs: Attention, lse: bool) -> tuple[Output, Lse | None]:
     # With unequal head sizes PyTorch falls back to a kernel that materialises the matrix.
     query, key, value = same_head_size(inputs)
     if step is not None:
-        return step(query, key, value)[..., : inputs.value.shape[-1]], None
+        return step(query, key, value)[..., : inputs.value_dim], None
     output = scaled_dot_product_attention(
         query,
         key,
@@ -56,7 +54,7 @@ def run(inputs: Attention, lse: bool) -> tuple[Output, Lse | None]:
         scale=inputs.scale,
         enable_gqa=inputs.group > 1,
     )
-    return output[..., : inputs.value.shape[-1]], None
+    return output[..., : inputs.value_dim], None
 
 
 def kernel_masks(inputs: Attention) -> bool:

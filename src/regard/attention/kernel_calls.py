@@ -124,9 +124,9 @@ def kernel_calls(
 def _split_to_budget(inputs: Attention, strip: Strip, backward: bool) -> Iterator[Strip]:
     """Split a strip so that each kernel call stays within the memory budget."""
     num_queries, num_keys = strip.queries.count, strip.keys.count
-    dim = max(inputs.key.shape[-1], inputs.value.shape[-1])
+    dim = max(inputs.key.shape[-1], inputs.value_dim)
     budget = _BYTES_AT_ONCE.get(inputs.query.device.type, _BYTES_AT_ONCE_ELSEWHERE)
-    budget //= inputs.query.element_size()
+    budget //= inputs.query.dtype.itemsize
 
     # 1. Numbers per query row: its output, and what is materialised of its scores or mask.
     output_row = inputs.num_heads * dim

@@ -10,7 +10,7 @@ from regard.internals import warm_up_mkl
 def run(inputs: Attention, lse: bool = True) -> tuple[Output, Lse]:
     """Return the output of attention and the log-sum-exp of each row."""
     warm_up_mkl()
-    query, key, value = inputs.query.double(), inputs.key.double(), inputs.value.double()
+    query, key, value = (tensor.double() for tensor in inputs.tensors)
     key, value = (x.repeat_interleave(inputs.group, dim=1) for x in (key, value))
 
     scores = inputs.scale * query @ key.mT

@@ -240,10 +240,10 @@ class AttentionCall:
             Overwritten: they were modified in place since.
         """
         scores = self.scores
-        if scores.value is None:
+        if scores.call.value is None:
             raise ValueError(f"{self} has no values: only watch(model, values=True) keeps them")
         self._refuse_if_overwritten(scores.check_value)
-        return scores.value
+        return scores.call.value
 
     def summarized(self, reductions: Sequence[AnyReduction]) -> "AttentionCall":
         """Return the call with the results of reductions instead of its tensors."""

@@ -14,9 +14,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention.call import Attention, Index
 from regard.internals import without_torch_function
 from regard.matrix.scores import Scores
-from regard.matrix.source import Buffers, Index, KeyColumns
+from regard.matrix.source import Buffers, KeyColumns
 from regard.patterns import everyone
 from regard.patterns.pattern import Everyone
 
@@ -150,7 +151,7 @@ def row_gaps(
     with torch.autocast(source.device.type, enabled=False):
         # 1. Scores.
         rows = source.rows(range(batch), range(heads), chosen)
-        partial = [] if isinstance(source.full_pattern, Everyone) else [slice(0, num_keys)]
+        partial = [] if isinstance(source.call.pattern, Everyone) else [slice(0, num_keys)]
         columns = KeyColumns(range(num_keys), partial)
         scores = source.scores(rows, columns, Buffers(source.dtype, source.device))
 
@@ -158,10 +159,10 @@ def row_gaps(
         comparable = ~(scores.amax(dim=-1) <= torch.finfo(torch.float16).min)
 
         # 3. Weights, which sum to less than 1 with a sink.
-        if source.sinks is None:
+        if source.call.sinks is None:
             weights = scores.softmax(dim=-1)
         else:
-            sinks = source.sinks.to(source.dtype)[:, None]
+            sinks = source.call.sinks.to(source.dtype)[:, None]
             lse = torch.logaddexp(scores.logsumexp(dim=-1), sinks)
             weights = torch.exp(scores - lse[..., None])
         return _gaps(weights, value, output).where(comparable, 0.0)
@@ -241,16 +242,17 @@ class StepChecks:
         """
         num_bytes = value.numel() * value.element_size()
         is_small = 0 < source.shape[2] <= ROWS and 0 < num_bytes <= _WAITING_BYTES // 8
-        is_plain = source.bias is None and source.sinks is None
+        call = source.call
+        is_plain = call.bias is None and call.sinks is None
         if not (is_small and is_plain and isinstance(source.pattern, Everyone)):
             return None
 
-        query, key = source.query, source.key
+        query, key = call.query, call.key
         assert isinstance(query, Tensor)
         assert isinstance(key, Tensor)
         # The model may overwrite them.
         copies = query.clone(), key.clone(), value.clone(), output.clone()
-        pending = _PendingGap(copies, source.scale)
+        pending = _PendingGap(copies, call.scale)
         self._waiting.append(pending)
         self._num_bytes += num_bytes
         if self._num_bytes > _WAITING_BYTES:
@@ -304,8 +306,11 @@ def _compare(batch: Sequence[_PendingGap]) -> None:
     # Reading a check inside a watched model must not be watched.
     with without_torch_function():
         query, key, value, output = (torch.cat(copies) for copies in zip(*tensors, strict=True))
-        source = Scores(query, key, everyone(), None, batch[0].scale, None, 0)
-        gaps = row_gaps(source, value, output, range(output.shape[2]))
+        rows = range(output.shape[2])
+        call = Attention(
+            query=query, key=key, pattern=everyone(), scale=batch[0].scale, positions=rows
+        )
+        gaps = row_gaps(Scores(call), value, output, rows)
         largest = gaps.view(len(batch), -1).amax(dim=1).unbind()
     for pending, gap in zip(batch, largest, strict=True):
         pending.gap, pending.tensors = gap, None

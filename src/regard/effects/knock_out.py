@@ -411,17 +411,7 @@ class _KnockOut(Alteration):
         if call.weights is not None and call.sinks is None:
             found = check_weights(call.weights, value, output, number, dropout=False)
         else:
-            first = inputs.first_position
-            source = Scores(
-                inputs.query.detach(),
-                inputs.key.detach(),
-                inputs.pattern,
-                inputs.bias,
-                inputs.scale,
-                None if call.sinks is None else call.sinks.detach(),
-                inputs.query_positions if first is None else first,
-            )
-            found = check_scores(source, value, output, number, dropout=False)
+            found = check_scores(Scores(inputs), value, output, number, dropout=False)
         if found.passed is False:
             self.refuse(site, f"{call.kernel} returned something else than A @ V ({found})")
 

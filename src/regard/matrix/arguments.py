@@ -1,26 +1,22 @@
 """Argument checks."""
 
-import copy
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.matrix.source import lowest
 from regard.patterns.integers import whole_numbers
-from regard.positions import Bias
-from regard.positions.bias import ComposedBias, compose
-from regard.positions.from_tensor import FromTensor
 
 _ROUNDING = 1e-3
 """Tolerance of weights below 0 or above 1."""
 
 
-def check_given(name: str, tensor: Tensor | None, query: Tensor, shape: tuple[int, ...]) -> None:
-    """Check a tensor against the queries.
+def check_given(
+    name: str, tensor: Tensor | None, device: torch.device, shape: tuple[int, ...]
+) -> None:
+    """Check a tensor against the queries, on their device.
 
     Raises:
         TypeError: it is not a tensor.
@@ -35,10 +31,8 @@ def check_given(name: str, tensor: Tensor | None, query: Tensor, shape: tuple[in
             f"{name} must be a floating-point tensor of shape {list(shape)}, "
             f"got {tensor.dtype} of shape {list(tensor.shape)}"
         )
-    if tensor.device != query.device:
-        raise ValueError(
-            f"{name} must be on the device of query ({query.device}), got {tensor.device}"
-        )
+    if tensor.device != device:
+        raise ValueError(f"{name} must be on the device of query ({device}), got {tensor.device}")
 
 
 def check_weights(weights: Tensor) -> None:
@@ -96,36 +90,3 @@ def checked_indices(
     if len(outside):
         raise IndexError(f"there are {size} {axis}, counted from 0, got index {int(outside[0])}")
     return numbers % max(1, size)
-
-
-def detached(tensor: Tensor, *, copy: bool = False) -> Tensor:
-    """Detach a tensor; copy it if `copy`, or if it is an inference tensor (no version counter)."""
-    tensor = tensor.detach()
-    if not copy and not tensor.is_inference():
-        return tensor
-    with torch.inference_mode(False):
-        return tensor.clone()
-
-
-def detached_bias(bias: Bias | None, dtype: torch.dtype) -> Bias | None:
-    """Copy the parts of a bias that have inference tensors (no version counter), or other masks.
-
-    Args:
-        bias: the bias.
-        dtype: the dtype of the queries. In wider scores, the lowest number of float16 would be a
-            score like others: it becomes −inf.
-    """
-    if isinstance(bias, ComposedBias):
-        return compose(detached_bias(bias.first, dtype), detached_bias(bias.second, dtype))
-    if isinstance(bias, FromTensor):
-        values = bias.values.detach()
-        smallest = torch.finfo(values.dtype).min
-        if smallest > lowest(torch.promote_types(dtype, torch.float32)) and bool(
-            (masked := values == smallest).any()
-        ):
-            with torch.inference_mode(False):
-                return replace(bias, values=values.masked_fill(masked, -torch.inf))
-    if bias is None or not any(tensor.is_inference() for tensor in bias.tensors):
-        return bias
-    with torch.inference_mode(False):
-        return copy.deepcopy(bias)

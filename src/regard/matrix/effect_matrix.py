@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.matrix.arguments import check_given, detached
+from regard.attention.call import detached
+from regard.matrix.arguments import check_given
 from regard.matrix.derived import Effects
 from regard.matrix.lazy_matrix import LazyMatrix
 from regard.matrix.matrix import AttentionMatrix
@@ -135,10 +136,10 @@ class EffectMatrix(LazyMatrix):
         total, rest = _sums_within_and_without(replace(view, source=contributions), keys)
         weights = self._source.weights
         _, left = _sums_within_and_without(replace(view, source=weights), keys)
-        if isinstance(weights, Scores) and weights.sinks is not None:
+        if isinstance(weights, Scores) and weights.call.sinks is not None:
             # Masking keys does not mask a sink.
             lse = weights.lse_of(view.batch, view.heads, view.queries)
-            sinks = weights.sinks.to(lse)[torch.tensor(view.heads)][:, None]
+            sinks = weights.call.sinks.to(lse)[torch.tensor(view.heads)][:, None]
             left += torch.exp(sinks - lse).nan_to_num(posinf=1.0)
         without = torch.where(left == 0.0, 0.0, rest / left)
         return view.outline.trim(total - without)

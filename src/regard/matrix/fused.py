@@ -181,7 +181,7 @@ class FusedRows:
             key = heads.key.repeat_interleave(heads.group, dim=1)
             key = torch.cat([key, torch.ones_like(key[..., :1])], dim=3)
             _, column_lse = _finite(
-                *attend_to_queries(key, query, query, source.full_pattern, self.positions.start)
+                *attend_to_queries(key, query, query, source.call.pattern, self.positions.start)
             )
             sums[:, heads.places] = column_lse.exp()
         return sums
@@ -190,7 +190,7 @@ class FusedRows:
     def num_allowed_queries(self) -> Int[Tensor, "batch_or_1 1 keys"]:
         """How many rows may attend to each column."""
         positions, num_keys = self.positions, self.view.sizes[3]
-        pattern = self._source.full_pattern
+        pattern = self._source.call.pattern
         name = ("allowed queries", positions, num_keys)
         counts = cached(pattern, name, lambda: _allowed_queries(pattern, positions, num_keys))
         return counts[:, None].to(self._device)
@@ -245,7 +245,7 @@ class FusedRows:
         self, keys: Int[Tensor, "queries some"]
     ) -> Bool[Tensor, "batch_or_1 1 queries some"]:
         """Say which queries may attend to keys, which may lie outside of the matrix."""
-        pattern, num_keys = self._source.full_pattern, self.view.sizes[3]
+        pattern, num_keys = self._source.call.pattern, self.view.sizes[3]
         batch = torch.arange(pattern.batch_size or 1, device=keys.device)[:, None, None, None]
         query = self._query_positions[:, None].expand(keys.shape)
         allowed = pattern.test(batch, query, keys.clamp(0, num_keys - 1))
@@ -292,7 +292,7 @@ class FusedRows:
         """The heads of the source that are read at once."""
         batch, num_heads, num_queries, num_keys = self.view.sizes
         # Query, output and products; keys, shifted and as values.
-        row = 4 * self._source.query.shape[3] * self._source.dtype.itemsize
+        row = 4 * self._source.call.query.shape[3] * self._source.dtype.itemsize
         most = max(1, self._budget // max(1, batch * max(num_queries, num_keys) * row))
         return list(self._source.head_runs(self.view.heads, min(most, num_heads)))
 
@@ -301,7 +301,7 @@ class FusedRows:
         view, source = self.view, self._source
         rows = source.rows(view.batch, run, view.queries)
         query = rows.query.view(len(view.batch), len(run), len(view.queries), -1)
-        key = read(source.key, view.batch, rows.key_heads, view.keys).to(source.dtype)
+        key = read(source.call.key, view.batch, rows.key_heads, view.keys).to(source.dtype)
 
         # Relative to the mean, unless that is much longer than a key.
         mean = key.mean(dim=2, keepdim=True)
@@ -335,7 +335,7 @@ class FusedRows:
                 heads.query,
                 key,
                 values,
-                pattern=self._source.full_pattern,
+                pattern=self._source.call.pattern,
                 scale=1.0,
                 positions=self._query_positions,
             )
@@ -346,18 +346,18 @@ class FusedRows:
     ) -> Float[Tensor, "batch heads queries"]:
         """Return L of heads, relative to the scores of the mean key; 0 for rows without keys."""
         run = self.view.heads[heads.places]
-        if self._source.sinks is not None:
-            sinks = self._source.sinks.to(lse)[run.start : run.stop : run.step]
+        if self._source.call.sinks is not None:
+            sinks = self._source.call.sinks.to(lse)[run.start : run.stop : run.step]
             lse = torch.logaddexp(lse, sinks[:, None] - heads.shift)
         # What was given may be another; what was computed is this, but rounded.
-        if self._source.known_lse is not None:
-            given = read(self._source.known_lse, self.view.batch, run, self.view.queries)
+        if self._source.call.lse is not None:
+            given = read(self._source.call.lse, self.view.batch, run, self.view.queries)
             lse = torch.where(given.isnan(), lse, given.to(lse) - heads.shift)
         return lse.masked_fill(lse == -torch.inf, 0.0)
 
     def _is_empty(self, lse: Tensor) -> Tensor:
         """Return which rows are divided by 0."""
-        return (lse == -torch.inf) & (self._source.sinks is None)
+        return (lse == -torch.inf) & (self._source.call.sinks is None)
 
 
 @runtime_checkable
@@ -423,7 +423,7 @@ def fused_rows(view: View, budget: int, progress: bool | None = False) -> FusedR
     if 0 in view.sizes or not view.has_all_keys:
         return None
     # A pattern with a mask for each sequence is that of all.
-    if source.full_pattern.batch_size and len(view.batch) != source.shape[0]:
+    if source.call.pattern.batch_size and len(view.batch) != source.shape[0]:
         return None
     source.check()
     return FusedRows(view, budget, progress)

@@ -39,21 +39,21 @@ def effects_from_outside(
         are not at the positions of the keys.
     """
     weights = effects.weights
-    if not isinstance(weights, Scores) or weights.biased or weights.sinks is not None:
+    if not isinstance(weights, Scores) or weights.biased or weights.call.sinks is not None:
         return None
     if effects.contributions:
         return None
     _, _, queries, keys = effects.shape
-    aligned = isinstance(weights.query_positions, int) and weights.query_positions == 0
+    aligned = weights.call.first_position == 0
     if not aligned or queries != keys:
         return None
     effects.check()
     with torch.no_grad():
         factors = _factors(effects, weights)
-        by_key = _sums_by_key(factors, weights.full_pattern)
+        by_key = _sums_by_key(factors, weights.call.pattern)
         sums = [
             by_key[:, :, group.start : group.stop].sum(dim=2)
-            - _sum_inside(factors, weights.full_pattern, group)
+            - _sum_inside(factors, weights.call.pattern, group)
             for group in groups
         ]
         return torch.stack(sums, dim=2) if sums else by_key[:, :, :0]
@@ -68,7 +68,7 @@ def _factors(effects: Effects, weights: Scores) -> _Factors:
     dtype = effects.dtype
     sizes = effects.value.shape[:3]
     batch, heads, queries = (range(size) for size in effects.shape[:3])
-    query = weights.whole_query.to(dtype) * weights.scale
+    query = weights.whole_query.to(dtype) * weights.call.scale
     key = weights.whole_key.to(dtype)
     value = read(effects.value, *map(range, sizes)).to(dtype)
     gradient = read(effects.gradient, batch, heads, queries).to(dtype)
@@ -77,7 +77,7 @@ def _factors(effects: Effects, weights: Scores) -> _Factors:
     lse = weights.lse_of(batch, heads, queries)
     totals = effects.totals_of(batch, heads, queries)
     if bool((lse.isnan() | totals.isnan()).any()):
-        pattern = weights.full_pattern
+        pattern = weights.call.pattern
         output, new_lse = attend_with_lse(query, key, value, pattern=pattern, scale=1.0)
         lse.copy_(torch.where(lse.isnan(), new_lse, lse))
         totals.copy_((gradient * output).sum(dim=3))

@@ -1,19 +1,18 @@
 """`AttentionMatrix`: the attention matrix as a lazy value."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, distributed
 
-from regard.attention.call import Attention
+from regard.attention.call import Attention, detached
 from regard.attention.ring.run import ring_inputs
 from regard.matrix.arguments import (
     check_given,
     check_range,
     check_weights,
-    detached,
-    detached_bias,
 )
 from regard.matrix.distance import Distance, DistanceResult
 from regard.matrix.entropy import EffectiveKeys, EffectiveKeysResult, Entropy, EntropyResult
@@ -86,26 +85,15 @@ class AttentionMatrix(LazyMatrix):
             shared = ring_inputs(
                 query, key, key, pattern, bias, scale, 0.0, positions, "auto", group
             )
-            check_given("lse", lse, shared.inputs.query, tuple(query.shape[:3]))
-            check_given("sinks", sinks, shared.inputs.query, (query.shape[1],))
+            check_given("lse", lse, query.device, tuple(query.shape[:3]))
+            check_given("sinks", sinks, query.device, (query.shape[1],))
             self._view = View.whole(sharded_scores(shared, sinks, lse))
             return
 
-        call = Attention.checked(query, key, key, pattern, bias, scale, 0.0, positions)
-        check_given("lse", lse, call.query, tuple(call.query.shape[:3]))
-        check_given("sinks", sinks, call.query, (call.num_heads,))
-        first = call.first_position
-        source = Scores(
-            detached(call.query),
-            detached(call.key),
-            call.pattern,
-            detached_bias(call.bias, call.query.dtype),
-            call.scale,
-            None if sinks is None else detached(sinks, copy=True),
-            call.query_positions if first is None else first,
-            None if lse is None else detached(lse, copy=True),
-        )
-        self._view = View.whole(source)
+        call = Attention.checked(query, key, None, pattern, bias, scale, 0.0, positions)
+        check_given("lse", lse, call.query.device, call.sizes[:3])
+        check_given("sinks", sinks, call.query.device, (call.num_heads,))
+        self._view = View.whole(Scores(replace(call, sinks=sinks, lse=lse).kept()))
 
     @classmethod
     def from_weights(
@@ -142,7 +130,7 @@ class AttentionMatrix(LazyMatrix):
         # Check positions and pattern with an empty call of the same sizes.
         sizes = weights.shape
         query, key = weights.new_zeros(*sizes[:3], 0), weights.new_zeros(*sizes[:2], sizes[3], 0)
-        call = Attention.checked(query, key, key, pattern, None, None, 0.0, positions)
+        call = Attention.checked(query, key, None, pattern, None, None, 0.0, positions)
         view = View.whole(Weights(weights, call.simple_pattern, call.query_positions))
         return cls.of(view.pick((0, 0)) if is_one_head else view)
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.attention.call import span_of
+from regard.attention.call import Attention, Index, LazyTensor
 from regard.internals import warm_up_mkl
 from regard.matrix.arithmetic import (
     ROW_GROUP,
@@ -27,9 +27,7 @@ from regard.matrix.source import (
     Columns,
     Fact,
     Facts,
-    Index,
     KeyColumns,
-    LazyTensor,
     PairMask,
     QueryRows,
     WeightBlock,
@@ -40,8 +38,6 @@ from regard.matrix.source import (
     take,
 )
 from regard.patterns import Pattern
-from regard.patterns.pattern import Everyone
-from regard.positions import Bias
 from regard.versions import Overwritten, Versions
 
 _LOCK = Lock()
@@ -63,32 +59,16 @@ class Scores:
     """Queries and keys, and a cache of log-sum-exps; see `Source`.
 
     Attributes:
-        query: [batch, heads, queries, key_dim].
-        key: [batch, key_heads, keys, key_dim].
-        full_pattern: the mask.
-        bias: the score bias.
-        scale: the factor on the scores.
-        sinks: the sink score of each head, [heads].
-        query_positions: the position of the first query if positions are consecutive, else of each
-            query, [queries], on the CPU.
-        known_lse: the log-sum-exp of rows, sinks included, [batch, heads, queries]. NaN entries of
-            a tensor are computed and overwritten on demand.
-        value: [batch, key_heads, keys, value_dim], if known. The matrix does not need it.
+        call: the call of attention.
         overwritten: the message if a tensor was modified in place.
         mask_known: whether the bias is known to mask no pairs but those of its lowest numbers.
+        pattern: its pattern, without the members that make no difference here.
     """
 
-    query: Tensor | LazyTensor
-    key: Tensor | LazyTensor
-    full_pattern: Pattern
-    bias: Bias | None
-    scale: float
-    sinks: Float[Tensor, "heads"] | None
-    query_positions: int | Int[Tensor, "queries"]
-    known_lse: Float[Tensor, "batch heads queries"] | LazyTensor | None = None
-    value: Float[Tensor, "batch key_heads keys value_dim"] | None = None
+    call: Attention
     overwritten: str = OVERWRITTEN
     mask_known: bool = True
+    pattern: Pattern = field(init=False, repr=False)
     _versions: Versions = field(init=False, repr=False)
     _value_version: Versions = field(init=False, repr=False)
     _kept_lse: Tensor | LazyTensor | None = field(default=None, init=False, repr=False)
@@ -97,67 +77,49 @@ class Scores:
 
     def __post_init__(self) -> None:
         warm_up_mkl()
-        tensors = [("query", self.query), ("key", self.key)]
-        tensors += [("bias", tensor) for tensor in (self.bias.tensors if self.bias else ())]
-        leaves = self.full_pattern.leaves()
+        call = self.call
+        self.pattern = call.simple_pattern
+        tensors = [("query", call.query), ("key", call.key)]
+        tensors += [("bias", tensor) for tensor in (call.bias.tensors if call.bias else ())]
+        leaves = call.pattern.leaves()
         tensors += [("mask", tensor) for leaf in leaves for tensor in leaf.tensors]
         self._versions = Versions((name, x) for name, x in tensors if isinstance(x, Tensor))
-        self._value_version = Versions([] if self.value is None else [("value", self.value)])
+        self._value_version = Versions([] if call.value is None else [("value", call.value)])
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        batch, heads, queries, _ = self.query.shape
-        return batch, heads, queries, self.key.shape[2]
+        return self.call.sizes
 
     @property
     def dtype(self) -> torch.dtype:
-        return torch.float64 if self.query.dtype == torch.float64 else torch.float32
+        return self.call.lse_dtype
 
     @property
     def device(self) -> torch.device:
-        return self.query.device
-
-    @property
-    def group(self) -> int:
-        """How many query heads share one key head."""
-        return self.query.shape[1] // self.key.shape[1]
-
-    @property
-    def pattern(self) -> Pattern:
-        return self._simple_pattern
-
-    @cached_property
-    def _simple_pattern(self) -> Pattern:
-        """The pattern without the members that make no difference here."""
-        _, _, queries, keys = self.shape
-        if isinstance(self.full_pattern, Everyone) or not queries or not keys:
-            return Everyone()
-        places = self.query_positions
-        if not isinstance(places, Tensor):
-            places = range(places, places + queries)
-        return self.full_pattern.simplified(span_of(places), keys)
+        return self.call.query.device
 
     @property
     def biased(self) -> bool:
-        return self.bias is not None
+        return self.call.bias is not None
 
     def positions(self, queries: Index) -> Int[Tensor, "rows"]:
-        if isinstance(self.query_positions, Tensor):
-            return self.query_positions[as_tensor(queries)]
-        return as_tensor(queries) + self.query_positions
+        places = self.call.positions
+        if isinstance(places, range):
+            return as_tensor(queries) + places.start
+        return places[as_tensor(queries)]
 
     def head_runs(self, heads: range, most: int) -> Iterator[range]:
-        return head_runs(heads, self.group, most)
+        return head_runs(heads, self.call.group, most)
 
     def has_lse(self, batch: range, heads: range, queries: Index) -> bool:
         self.check()
-        if self.known_lse is not None and not isinstance(self.known_lse, Tensor):
+        if self.call.lse is not None and not isinstance(self.call.lse, Tensor):
             return True
         return not bool(self.lse_of(batch, heads, queries).isnan().any())
 
     def check(self) -> None:
         name = self._versions.modified()
-        for lazy_name, tensor in (("query", self.query), ("key", self.key)):
+        for lazy_name, tensor in (("query", self.call.query), ("key", self.call.key)):
             if not isinstance(tensor, Tensor) and tensor.modified():
                 name = lazy_name
         if name is not None:
@@ -171,12 +133,12 @@ class Scores:
     @property
     def whole_query(self) -> Float[Tensor, "batch heads queries key_dim"]:
         """All queries."""
-        return read(self.query, *(range(size) for size in self.query.shape[:3]))
+        return read(self.call.query, *(range(size) for size in self.call.query.shape[:3]))
 
     @property
     def whole_key(self) -> Float[Tensor, "batch key_heads keys key_dim"]:
         """All keys."""
-        return read(self.key, *(range(size) for size in self.key.shape[:3]))
+        return read(self.call.key, *(range(size) for size in self.call.key.shape[:3]))
 
     def lse_of(
         self, batch: range, heads: range, queries: Index
@@ -193,7 +155,7 @@ class Scores:
             return self._kept_lse
 
     def _new_lse(self) -> Tensor | LazyTensor:
-        lse, shape = self.known_lse, self.shape
+        lse, shape = self.call.lse, self.shape
         if lse is not None and not isinstance(lse, Tensor):
             return lse
         # A matrix that is made in inference mode may be read outside of it.
@@ -202,15 +164,15 @@ class Scores:
                 # Rows without keys are never computed.
                 unknown = torch.nan if shape[3] else -torch.inf
                 lse = torch.full(shape[:3], unknown, dtype=self.dtype, device=self.device)
-                if self.sinks is not None:
-                    lse = torch.logaddexp(lse, self.sinks.to(self.dtype)[:, None])
+                if self.call.sinks is not None:
+                    lse = torch.logaddexp(lse, self.call.sinks.to(self.dtype)[:, None])
             return lse.to(self.dtype)
 
     def rows(self, batch: range, heads: range, queries: Index) -> "_ScoreRows":
         self.check()
-        key_heads = key_heads_of(heads, self.group)
+        key_heads = key_heads_of(heads, self.call.group)
         assert key_heads is not None
-        query = read(self.query, batch, heads, queries).to(self.dtype) * self.scale
+        query = read(self.call.query, batch, heads, queries).to(self.dtype) * self.call.scale
         query = as_rows_of_key_heads(query, len(key_heads))
         positions = self.positions(queries).to(self.device)
         return _ScoreRows(batch, heads, queries, positions, query, key_heads)
@@ -241,8 +203,8 @@ class Scores:
     ) -> _PerRow:
         """Join the log-sum-exp of parts of rows, and cache it; return it, 0 where it is −inf."""
         lse = parts.logsumexp(dim=-1, keepdim=True)
-        if self.sinks is not None:
-            sinks = take(self.sinks.to(self.dtype), 0, rows.heads)
+        if self.call.sinks is not None:
+            sinks = take(self.call.sinks.to(self.dtype), 0, rows.heads)
             lse = torch.logaddexp(lse, sinks[:, None, None])
         return _finite(self.keep_lse(rows.batch, rows.heads, rows.queries, lse[..., 0])[..., None])
 
@@ -327,7 +289,8 @@ class Scores:
         totals: list[Tensor] = []
         # Without a bound of scores, as off the CPU, nothing is small. A sink or a given log-sum-exp
         # may be far above all scores.
-        small = self._has_reach and (self.sinks is None or float(self.sinks.max()) <= _SMALL)
+        sinks = self.call.sinks
+        small = self._has_reach and (sinks is None or float(sinks.max()) <= _SMALL)
         small = small and bool(self.lse_of(rows.batch, rows.heads, rows.queries).isnan().all())
 
         # 1. Exponentiate each chunk relative to its base.
@@ -391,13 +354,13 @@ class Scores:
         self, rows: "_ScoreRows", columns: KeyColumns, buffers: Buffers
     ) -> tuple[Float[Tensor, "batch heads rows columns"], _PerRow | None]:
         """Compute scores, and a bound of their absolute values in each row, if that saves time."""
-        query, key = rows.query, read(self.key, rows.batch, rows.key_heads, columns.keys)
+        query, key = rows.query, read(self.call.key, rows.batch, rows.key_heads, columns.keys)
         key = key.to(self.dtype)
         shape = (*query.shape[:3], key.shape[2])
         scores = buffers("scores", *shape)
         write_products(query, key, scores)
         scores = scores.view(len(rows.batch), len(rows.heads), -1, shape[3])
-        if self.bias is not None:
+        if self.call.bias is not None:
             scores = self._biased(scores, rows, columns.keys).clamp_min(lowest(self.dtype))
         for span in columns.partial:
             masked = ~rows.test(self.pattern, columns.keys[span])
@@ -430,15 +393,15 @@ class Scores:
         return not self.biased and self.device.type == "cpu"
 
     def _biased(self, scores: Tensor, rows: QueryRows, keys: Index) -> Tensor:
-        assert self.bias is not None
+        assert self.call.bias is not None
         batch, head = (as_tensor(x).to(self.device) for x in (rows.batch, rows.heads))
         key = as_tensor(keys).to(self.device)
         places = (batch[:, None, None, None], head[:, None, None], rows.positions[:, None], key)
-        return self.bias.adjust(scores, *places)
+        return self.call.bias.adjust(scores, *places)
 
     def allowed(self, rows: QueryRows, keys: Index) -> PairMask:
         allowed = rows.test(self.pattern, keys)
-        if self.bias is None:
+        if self.call.bias is None:
             return allowed
         shape = (len(rows.batch), len(rows.heads), *allowed.shape[2:])
         zeros = torch.zeros(shape, dtype=self.dtype, device=self.device)

@@ -1,7 +1,7 @@
 """A matrix of a sequence that several processes share: each has the rows of its own queries."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from itertools import pairwise
 from typing import Any
@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, distributed
 
+from regard.attention.call import Index, detached
 from regard.attention.ring.run import RingInputs
 from regard.attention.ring.shards import runs_of
 from regard.attention.ring.transfers import from_all_ranks
-from regard.matrix.arguments import detached, detached_bias
 from regard.matrix.reduction import AnyReduction
 from regard.matrix.scores import Scores
-from regard.matrix.source import Index, Source, as_tensor, read
+from regard.matrix.source import Source, as_tensor, read
 from regard.matrix.view import View
 from regard.versions import Versions
 
@@ -99,37 +99,36 @@ def sharded_scores(
         ValueError: the ranks have different sinks.
     """
     inputs, group = call.inputs, call.ring.group
+    query, key, _ = inputs.tensors
     sinks_of_ranks = from_all_ranks(None if sinks is None else sinks.tolist(), group)
     if any(rank_sinks != sinks_of_ranks[0] for rank_sinks in sinks_of_ranks):
         raise ValueError(f"all ranks must have the same sinks, got {sinks_of_ranks}")
 
     # Rows of a tile need all their keys.
     length, own = call.shards.length, inputs.query_positions
-    keys = torch.cat(from_all_ranks(inputs.key.detach().cpu(), group), dim=2)
+    keys = torch.cat(from_all_ranks(key.detach().cpu(), group), dim=2)
     order = torch.cat([call.shards.positions(rank) for rank in range(call.ring.size)]).argsort()
 
     known = None
     if lse is not None:
-        # Written to on demand, outside of inference mode too.
-        with torch.inference_mode(False):
-            known = lse.new_full((*lse.shape[:2], length), torch.nan)
-            known[:, :, own.to(lse.device)] = detached(lse)
+        known = lse.new_full((*lse.shape[:2], length), torch.nan)
+        known[:, :, own.to(lse.device)] = lse.detach()
 
-    return Scores(
-        ShardedQueries(detached(inputs.query), own, length, group),
-        keys.index_select(2, order).to(inputs.key.device),
-        inputs.pattern,
-        detached_bias(inputs.bias, inputs.query.dtype),
-        inputs.scale,
-        None if sinks is None else detached(sinks, copy=True),
-        0,
-        known,
+    whole = replace(
+        inputs,
+        query=ShardedQueries(detached(query), own, length, group),
+        key=keys.index_select(2, order).to(key.device),
+        value=None,
+        sinks=sinks,
+        positions=range(length),
+        lse=known,
     )
+    return Scores(whole.kept())
 
 
 def sharded_queries(source: Source) -> ShardedQueries | None:
     """Return the queries of a source, if several ranks share them."""
-    query = source.query if isinstance(source, Scores) else None
+    query = source.call.query if isinstance(source, Scores) else None
     return query if isinstance(query, ShardedQueries) else None
 
 
@@ -153,10 +152,11 @@ def with_own_heads(view: View) -> tuple[View, int]:
     assert isinstance(source, Scores)
     assert queries is not None
     rank, ranks = distributed.get_rank(queries.group), distributed.get_world_size(queries.group)
-    heads, key_heads = source.shape[1], source.key.shape[1]
+    heads, key_heads = source.shape[1], source.call.key.shape[1]
     if view.sizes != source.shape:
         raise ValueError("a matrix of several ranks must be whole, not a part")
-    if source.bias is not None and source.bias.num_heads:
+    call = source.call
+    if call.bias is not None and call.bias.num_heads:
         raise ValueError("a matrix of several ranks must have no bias for each head")
     if heads < ranks:
         raise ValueError(f"there must be a head for each of {ranks} ranks, got {heads}")
@@ -173,16 +173,14 @@ def with_own_heads(view: View) -> tuple[View, int]:
     parts = _exchanged([queries.own[:, a:b] for a, b in pairwise(cuts)], queries.group)
     order = torch.cat(from_all_ranks(queries.positions, queries.group)).argsort()
 
-    scores = Scores(
-        torch.cat(parts, dim=2).index_select(2, order.to(queries.device)),
-        read(source.key, range(len(view.batch)), torch.tensor(own_key_heads), view.keys),
-        source.pattern,
-        source.bias,
-        source.scale,
-        None if source.sinks is None else source.sinks[own.start : own.stop],
-        0,
+    own_heads = replace(
+        call,
+        query=torch.cat(parts, dim=2).index_select(2, order.to(queries.device)),
+        key=read(call.key, range(len(view.batch)), torch.tensor(own_key_heads), view.keys),
+        sinks=None if call.sinks is None else call.sinks[own.start : own.stop],
+        lse=None,
     )
-    return View.whole(scores), own.start
+    return View.whole(Scores(own_heads)), own.start
 
 
 def _exchanged(parts: Sequence[Tensor], group: "distributed.ProcessGroup") -> list[Tensor]:

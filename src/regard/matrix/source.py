@@ -15,36 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.attention.call import Index, LazyTensor
 from regard.patterns import Pattern
-
-Index = range | Tensor
-"""Indices along an axis: a range, or any, [places], on the CPU."""
-
-
-@runtime_checkable
-class LazyTensor(Protocol):
-    """A tensor that is read in parts, on demand.
-
-    Attributes:
-        shape: its shape.
-        dtype: its dtype.
-        device: the device of its parts.
-    """
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> torch.dtype: ...
-    @property
-    def device(self) -> torch.device: ...
-
-    def read(self, *indices: Index) -> Tensor:
-        """Return the part at an index for each of the first axes."""
-        ...
-
-    def modified(self) -> bool:
-        """Return whether it was modified in place since it was made."""
-        ...
 
 
 @dataclass(eq=False)

@@ -9,10 +9,11 @@ import torch
 from jaxtyping import Int8
 from torch import Tensor
 
+from regard.attention.call import Attention, Index, span_of
 from regard.calls.call import AttentionCall, layer_index
 from regard.matrix.derived import Effects
 from regard.matrix.scores import Scores
-from regard.matrix.source import Index, as_tensor
+from regard.matrix.source import as_tensor
 from regard.matrix.view import View
 from regard.matrix.weights import Weights
 from regard.patterns.pattern import Cover, Pattern, Span
@@ -145,22 +146,23 @@ class CallArrays:
         bias = None if facts.bias is None else bias_from_data(facts.bias, self._whole)
         self._check(pattern, bias, positions)
         if facts.stored == "weights":
-            if not isinstance(positions, Tensor):
-                positions = torch.arange(positions, positions + facts.queries)
+            if isinstance(positions, range):
+                positions = torch.arange(positions.start, positions.stop)
             weights = self._tensor("weights", facts.dtype)
             return Weights(weights, pattern, positions, mask_known=facts.mask_known)
         lse_dtype = "float64" if facts.dtype == "float64" else "float32"
-        return Scores(
-            self._tensor("query", facts.dtype),
-            self._tensor("key", facts.dtype),
-            pattern,
-            bias,
-            facts.scale,
-            None if facts.sinks is None else torch.tensor(facts.sinks, dtype=torch.float64),
-            positions,
-            self._tensor("lse", lse_dtype) if with_lse else None,
-            mask_known=facts.mask_known,
+        sinks = None if facts.sinks is None else torch.tensor(facts.sinks, dtype=torch.float64)
+        call = Attention(
+            query=self._tensor("query", facts.dtype),
+            key=self._tensor("key", facts.dtype),
+            pattern=pattern,
+            bias=bias,
+            scale=facts.scale,
+            sinks=sinks,
+            positions=positions,
+            lse=self._tensor("lse", lse_dtype) if with_lse else None,
         )
+        return Scores(call, mask_known=facts.mask_known)
 
     def effects(self, weights: Scores | Weights, *, with_totals: bool = True) -> Effects:
         """Return the source of its effects.
@@ -179,22 +181,20 @@ class CallArrays:
             known_totals=self._tensor("totals", totals) if with_totals else None,
         )
 
-    def _positions(self) -> int | Tensor:
-        """Return the position of the first query if positions are consecutive, else all."""
-        if self.facts.first_position is not None:
-            return self.facts.first_position
+    def _positions(self) -> range | Tensor:
+        """Return the positions of the queries; a range if they are consecutive."""
+        first = self.facts.first_position
+        if first is not None:
+            return range(first, first + self.facts.queries)
         found = self._whole("positions")
         if int(found.abs().max()) > MOST_POSITION:
             raise RecordingError(f"{self} is damaged: positions must be at most {MOST_POSITION:,}")
         return found
 
-    def _check(self, pattern: Pattern, bias: Bias | None, positions: int | Tensor) -> None:
+    def _check(self, pattern: Pattern, bias: Bias | None, positions: range | Tensor) -> None:
         """Raise RecordingError if the pattern or the bias does not fit the call."""
         facts = self.facts
-        if isinstance(positions, Tensor):
-            queries = range(int(positions.min()), int(positions.max()) + 1)
-        else:
-            queries = range(positions, positions + facts.queries)
+        queries = span_of(positions)
         try:
             pattern.check(1, queries, facts.keys)
             if bias is not None:

@@ -13,6 +13,7 @@ import zarr
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.attention.call import LazyTensor
 from regard.calls.call import AttentionCall, head_order
 from regard.calls.choose import one_sequence, sequence_of
 from regard.calls.measures import measure_and
@@ -20,9 +21,10 @@ from regard.matrix import AttentionMatrix, EffectMatrix, Entropy, Pool, Received
 from regard.matrix.derived import Effects
 from regard.matrix.lazy_matrix import LazyMatrix
 from regard.matrix.scores import Scores
-from regard.matrix.source import LazyTensor, as_tensor, read, take
+from regard.matrix.source import as_tensor, read, take
 from regard.matrix.view import View
 from regard.matrix.weights import Weights
+from regard.patterns.integers import is_consecutive
 from regard.patterns.pattern import Cover
 from regard.recording import arrays
 from regard.recording.arrays import ArraySpec
@@ -226,7 +228,7 @@ def _stored(call: AttentionCall, view: View, dtype: torch.dtype | None) -> _Stor
     if isinstance(source, Scores):
         query, key = _queries_and_keys(call, view, source, dtype)
         found += [("query", arrays.as_numpy(query)), ("key", arrays.as_numpy(key))]
-        bias, sinks = source.bias, source.sinks
+        bias, sinks = source.call.bias, source.call.sinks
         if call.num_all_heads is not None and bias is not None and bias.num_heads:
             raise ValueError(f"{call} has a bias for each head: save it on one process")
         data: dict[str, Any] = {
@@ -234,7 +236,7 @@ def _stored(call: AttentionCall, view: View, dtype: torch.dtype | None) -> _Stor
             "dtype": _name(query.dtype),
             "key_heads": len(key),
             "key_dim": query.shape[-1],
-            "scale": float(source.scale),
+            "scale": float(source.call.scale),
             "bias": None if bias is None else bias_as_data(bias, batch, store),
             "sinks": None if sinks is None else take(sinks, 0, view.heads).double().tolist(),
         }
@@ -252,7 +254,7 @@ def _stored(call: AttentionCall, view: View, dtype: torch.dtype | None) -> _Stor
             "sinks": None,
         }
     positions = source.positions(range(source.shape[2]))
-    consecutive = bool((positions.diff() == 1).all())
+    consecutive = is_consecutive(positions)
     if not consecutive:
         found.append(("positions", arrays.as_numpy(positions.long())))
     data["first_position"] = int(positions[0]) if consecutive else None
@@ -289,10 +291,10 @@ def _check_readable(
 def _queries_and_keys(
     call: AttentionCall, view: View, source: Scores, dtype: torch.dtype | None
 ) -> tuple[Tensor, Tensor]:
-    query = read(source.query, view.batch, view.heads, view.queries)[0]
+    query = read(source.call.query, view.batch, view.heads, view.queries)[0]
     if len(view.heads) != source.shape[1] and source.biased:
         raise ValueError(f"{call.module}: a call with a bias must have all its heads")
-    key = _of_key_heads(source.key, view)
+    key = _of_key_heads(source.call.key, view)
     if dtype is not None:
         query, key = query.to(dtype), key.to(dtype)
     return query, key

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.attention.call import Attention, detached
 from regard.calls.call import AttentionCall, layer_index
 from regard.calls.check import EMPTY, NOT_COMPARED, Check, row_gaps, tolerance
 from regard.matrix.scores import Scores
@@ -123,17 +125,18 @@ class Captured:
         key, value = _by_heads(self._pairs()).split(key_heads, dim=1)
         rows = _by_heads(torch.cat([part[:, 2 * key_heads :] for part in self._rows]))
         query, output = rows[:, :heads], rows[:, heads:]
-        source = Scores(
-            # Copies: a view would keep the whole tensor.
-            query.clone(),
-            key.clone(),
-            layer.pattern,
-            layer.bias,
-            layer.scale,
-            None if sinks is None else sinks.to(query.device),
-            self.first_query,
-            value=value.clone() if self.keeping.values else None,
+        call = Attention(
+            query=query,
+            key=key,
+            value=value if self.keeping.values else None,
+            pattern=layer.pattern,
+            bias=layer.bias,
+            scale=layer.scale,
+            sinks=None if sinks is None else sinks.to(query.device),
+            positions=range(self.first_query, self.first_query + query.shape[2]),
         )
+        # A view would keep the whole tensor.
+        source = Scores(call.kept(partial(detached, copy=True)))
         rows = torch.tensor(self._compared) - self.first_query
         return _Joined(source, value, output, rows)
 
@@ -144,10 +147,10 @@ class Captured:
             index,
             batch=1,
             heads=heads,
-            key_heads=source.key.shape[1],
+            key_heads=source.call.key.shape[1],
             queries=queries,
             keys=keys,
-            dtype=source.query.dtype,
+            dtype=source.call.query.dtype,
             pattern=self.layer.pattern,
             check=check,
             view=View.whole(source),
@@ -188,11 +191,11 @@ class _Joined:
     @property
     def kind(self) -> tuple[Any, ...]:
         """What layers that are compared together have in common."""
-        source = self.source
-        sizes = (source.shape, source.key.shape, source.query.dtype)
-        positions = (source.query_positions, *self.compared.tolist())
-        alone = id(self) if source.biased or source.sinks is not None else None
-        return source.full_pattern, source.scale, sizes, positions, alone
+        source, call = self.source, self.source.call
+        sizes = (source.shape, source.call.key.shape, source.call.query.dtype)
+        positions = (call.first_position, *self.compared.tolist())
+        alone = id(self) if source.biased or call.sinks is not None else None
+        return call.pattern, call.scale, sizes, positions, alone
 
 
 def joined_calls(layers: Sequence[Captured]) -> list[AttentionCall]:
@@ -232,8 +235,10 @@ def _checks(parts: Sequence[_Joined]) -> list[Check]:
             query = torch.cat([part.source.whole_query[:, :, here] for part in some])
             output = torch.cat([part.output[:, :, here] for part in some])
             positions = source.positions(rows)
-            of_rows = replace(source, query=query, key=key, query_positions=positions, value=None)
-            found.append(row_gaps(of_rows, value, output, range(len(rows))).amax(dim=(1, 2)))
+            of_rows = replace(source.call, query=query, key=key, positions=positions, value=None)
+            found.append(
+                row_gaps(Scores(of_rows), value, output, range(len(rows))).amax(dim=(1, 2))
+            )
         gaps.append(torch.stack(found).amax(dim=0))
     allowed = tolerance(parts[0].output.dtype)
     return [Check(gap, allowed) for gap in torch.cat(gaps)]

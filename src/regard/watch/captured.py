@@ -9,14 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.call import Index
 from regard.matrix.scores import Scores
-from regard.matrix.source import Index, read
+from regard.matrix.source import read
 from regard.patterns import Pattern
 from regard.patterns.pattern import Both
 from regard.patterns.regular import Causal, Window
 from regard.positions import Bias
-from regard.positions.bias import ComposedBias, compose
-from regard.positions.from_tensor import FromTensor
 from regard.versions import Versions
 
 OVERWRITTEN = '{name} was modified in place after the call: watch the model with keep="copies"'
@@ -93,9 +92,10 @@ def num_used_keys(source: Scores) -> int:
     Only causal calls can have unused keys; others attend to all keys.
     """
     _, _, queries, keys = source.shape
-    if isinstance(source.query_positions, Tensor) or not looks_back(source.full_pattern):
+    first = source.call.first_position
+    if first is None or not looks_back(source.call.pattern):
         return keys
-    return min(keys, source.query_positions + queries)
+    return min(keys, first + queries)
 
 
 def looks_back(pattern: Pattern) -> bool:
@@ -128,17 +128,13 @@ def keep(tensor: Tensor, *, always_copy: bool, offload: str | None) -> Tensor:
     return tensor if offload is None else tensor.to(offload)
 
 
-def keep_bias(bias: Bias | None, keep_tensor: Callable[[Tensor], Tensor]) -> Bias | None:
+def keep_bias(bias: Bias, keep_tensor: Callable[[Tensor], Tensor]) -> Bias:
     """Return a bias that can be kept, with copies of learned tensors, which training changes.
 
     Args:
-        bias: the bias.
+        bias: the bias; those of numbers are kept by `Attention.kept`.
         keep_tensor: returns a tensor that can be kept.
     """
-    if isinstance(bias, ComposedBias):
-        return compose(*(keep_bias(part, keep_tensor) for part in (bias.first, bias.second)))
-    if isinstance(bias, FromTensor):
-        return FromTensor(keep_tensor(bias.values), bias.first_query)
     if isinstance(bias, Keeping):
         bias.keep(keep_tensor)
     if isinstance(bias, nn.Module):

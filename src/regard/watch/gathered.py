@@ -50,7 +50,7 @@ def _obstacle(call: AttentionCall) -> str:
             source.check_value()
     except Overwritten as error:
         return f"{call}: {error}"
-    if isinstance(source, Scores) and source.bias is not None and source.bias.num_heads:
+    if isinstance(source, Scores) and source.call.bias is not None and source.call.bias.num_heads:
         return (
             f"{call} has a bias for each of its heads: gather summaries, with keep=[Entropy(), …]"
         )
@@ -108,11 +108,10 @@ def _view(
         return View.whole(replace(source, weights=joined(source.weights)))
     if not isinstance(source, Scores):
         return None
-    query, key, value = map(joined, (source.whole_query, source.whole_key, source.value))
-    sinks = joined(source.sinks, axis=0)
-    return View.whole(
-        replace(source, query=query, key=key, value=value, sinks=sinks, known_lse=None)
-    )
+    query, key, value = map(joined, (source.whole_query, source.whole_key, source.call.value))
+    sinks = joined(source.call.sinks, axis=0)
+    whole = replace(source.call, query=query, key=key, value=value, sinks=sinks, lse=None)
+    return View.whole(replace(source, call=whole))
 
 
 def _joined(call: AttentionCall, parts: Sequence[Result]) -> Result:

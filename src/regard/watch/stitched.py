@@ -148,15 +148,17 @@ class _Chain:
         query = torch.cat([one.whole_query for one, _ in self.parts], dim=2)
         key = torch.cat(self.new_keys, dim=2)
         pattern, first_query = self._pattern(known)
-        whole = replace(
-            source,
+        call = replace(
+            source.call,
             query=query,
             key=key,
-            full_pattern=pattern,
-            bias=self._bias(first_query, query.shape[2]),
-            query_positions=first_query,
             value=None,
+            pattern=pattern,
+            bias=self._bias(first_query, query.shape[2]),
+            positions=range(first_query, first_query + query.shape[2]),
+            lse=None,
         )
+        whole = replace(source, call=call)
         return replace(
             self.first,
             index=index,
@@ -170,25 +172,19 @@ class _Chain:
 
     def _pattern(self, known: dict[tuple[object, ...], Spans]) -> Placed:
         """Return the pattern of the whole text."""
-        batch, source = self.first.batch, self.parts[0][0]
+        batch, call = self.first.batch, self.parts[0][0].call
         first_query = self.num_keys - sum(self.num_queries)
-        alike = looks_back(source.full_pattern) and all(
-            one.full_pattern == source.full_pattern and not dropped for one, dropped in self.parts
+        alike = looks_back(call.pattern) and all(
+            one.call.pattern == call.pattern and not dropped for one, dropped in self.parts
         )
-        consecutive = not isinstance(source.query_positions, Tensor)
-        if (
-            alike
-            and consecutive
-            and source.query_positions == first_query
-            and self.first.kind == "self"
-        ):
-            return Placed(source.full_pattern, first_query)
+        if alike and call.first_position == first_query and self.first.kind == "self":
+            return Placed(call.pattern, first_query)
         rows: list[tuple[Tensor, Tensor]] = []
         for one, dropped in self.parts:
             spans = _spans(one, known)
             if spans is None:
                 raise ValueError(
-                    f"can't join calls of {self.first.module}: their pattern, {one.full_pattern}, "
+                    f"can't join calls of {self.first.module}: their pattern, {one.call.pattern}, "
                     "has gaps and differs between calls"
                 )
             empty = spans.first > spans.last
@@ -207,7 +203,7 @@ class _Chain:
 
     def _bias(self, first_query: int, num_queries: int) -> Bias | None:
         """Return the bias of the whole text."""
-        biases = [one.bias for one, _ in self.parts]
+        biases = [one.call.bias for one, _ in self.parts]
         if all(bias == biases[0] for bias in biases):
             return biases[0]
         numbers = [bias.values for bias in biases if isinstance(bias, FromTensor)]
@@ -231,7 +227,7 @@ def _scores_of(call: AttentionCall) -> Scores:
 
 
 def _share_keys(one: Scores, other: Scores) -> bool:
-    mine, theirs = one.key, other.key
+    mine, theirs = one.call.key, other.call.key
     if isinstance(mine, FirstKeys) and isinstance(theirs, FirstKeys):
         return mine.shared is theirs.shared
     return False
@@ -241,9 +237,9 @@ def _spans(source: Scores, known: dict[tuple[object, ...], Spans]) -> Spans | No
     """Return the spans of a call; cached for all layers."""
     _, _, num_queries, num_keys = source.shape
     positions = source.positions(range(num_queries))
-    which = (source.full_pattern, tuple(positions.tolist()), num_keys)
+    which = (source.call.pattern, tuple(positions.tolist()), num_keys)
     if which not in known:
-        keys, pattern = range(num_keys), source.full_pattern
+        keys, pattern = range(num_keys), source.call.pattern
         parts: list[Spans] = []
         for some in positions.split(max(1, _CHUNK // max(1, num_keys))):
             mask = pattern.allows(some, keys)

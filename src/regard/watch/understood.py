@@ -8,6 +8,7 @@ from torch import Tensor
 from regard.attention.call import Attention, autocasted, autocasts
 from regard.patterns import Pattern
 from regard.patterns.from_mask import FromMask
+from regard.patterns.integers import is_consecutive
 from regard.patterns.pattern import Both, Everyone, Shifted, intersect
 from regard.patterns.regular import Causal
 from regard.positions import Bias, from_tensor
@@ -23,7 +24,7 @@ class Understood:
     """An interpreted call.
 
     Attributes:
-        inputs: its tensors, pattern, bias and positions; the values are its keys, as a placeholder.
+        inputs: its tensors, pattern, bias, sinks and positions.
         placed: whether its caller says where its queries are.
         mask_known: whether all masked pairs are known.
     """
@@ -76,7 +77,7 @@ def understood(caught: RawCall, masks: Masks, *, cross: bool) -> Understood:
     if caught.added is not None:
         first = positions
         if isinstance(first, Tensor):
-            if not bool((first.diff() == 1).all()):
+            if not is_consecutive(first):
                 raise ValueError("a score bias needs consecutive query positions")
             first = int(first[0])
         numbers = caught.added.detach().expand(-1, -1, sizes.queries, -1)[..., : sizes.keys]
@@ -84,7 +85,8 @@ def understood(caught: RawCall, masks: Masks, *, cross: bool) -> Understood:
     known = None if isinstance(meaning.pattern, Everyone) else meaning.pattern
     bias = compose(compose(caught.bias, added), meaning.bias)
     pattern = intersect(known, caught.pattern)
-    inputs = Attention.checked(query, key, key, pattern, bias, caught.scale, 0.0, positions)
+    call = Attention.checked(query, key, None, pattern, bias, caught.scale, 0.0, positions)
+    inputs = replace(call, value=caught.value, sinks=caught.sinks)
     return Understood(inputs, caught.placed, meaning.mask_known)
 
 

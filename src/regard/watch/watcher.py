@@ -69,7 +69,7 @@ class Watcher(ModelListener):
         self._calls, self._options = calls, options
         self._masks = Masks()
         self._latest: dict[str, Scores] = {}
-        self._biases: dict[nn.Module, tuple[list[int], Bias | None]] = {}
+        self._biases: dict[nn.Module, tuple[list[int], Bias]] = {}
         self._num_runs = 0
         self._step_checks = StepChecks()
         self._softmaxes: dict[int, frozenset[object]] = {}
@@ -229,7 +229,7 @@ class Watcher(ModelListener):
         if not call.problem:
             try:
                 source = call.source
-                dim = source.query.shape[-1] if isinstance(source, Scores) else None
+                dim = source.call.query.shape[-1] if isinstance(source, Scores) else None
                 shard = head_shard(site.owner, call.heads, dim)
                 if shard.total != call.heads:
                     call = call.sharded(*shard)
@@ -264,7 +264,7 @@ class Watcher(ModelListener):
             key_heads=caught.key.shape[1],
             dtype=caught.query.dtype,
             check=check,
-            pattern=source.full_pattern,
+            pattern=source.call.pattern,
             view=View.whole(
                 self._kept(site.module, source) if self._options.reductions is None else source
             ),
@@ -293,54 +293,31 @@ class Watcher(ModelListener):
     def _scores(self, site: _CallSite, caught: RawCall) -> Scores:
         """Interpret a call."""
         understanding = understood(caught, self._masks, cross=site.cross is True)
-        call = understanding.inputs
-        first = call.first_position
         lse = caught.kernel_lse if caught.lse is None else caught.lse
-        if caught.sinks is not None:
-            lse = None
-        return Scores(
-            caught.query.detach(),
-            caught.key.detach(),
-            call.pattern,
-            call.bias,
-            call.scale,
-            None if caught.sinks is None else caught.sinks.detach(),
-            call.query_positions if first is None else first,
-            known_lse=None if lse is None else lse.detach().clone(),
-            value=caught.value.detach() if self._options.values or self._options.effects else None,
-            mask_known=understanding.mask_known,
+        has_value = self._options.values or self._options.effects
+        call = replace(
+            understanding.inputs,
+            value=caught.value if has_value else None,
+            lse=lse if caught.sinks is None else None,
         )
+        return Scores(call.kept(_detached, lambda bias: bias), mask_known=understanding.mask_known)
 
     def _kept(self, module: str, source: Scores) -> Scores:
         """Return a source with tensors that can be kept."""
-        _, _, queries, keys = source.shape
-        # A cache is overwritten in each step.
-        copy = keys != queries
-        assert isinstance(source.query, Tensor)
-        assert isinstance(source.key, Tensor)
-        assert source.known_lse is None or isinstance(source.known_lse, Tensor)
-        key = self._keep_tensor(source.key, copy=copy)
-        for leaf in source.full_pattern.leaves():
+        for leaf in source.call.pattern.leaves():
             if leaf.tensors and isinstance(leaf, Keeping):
                 leaf.keep(self._keep_tensor)
-        shared, before = SharedKeys(key), self._latest.get(module)
+        call = source.call.kept(self._keep_tensor, self._kept_bias, in_cache=True)
+        assert isinstance(call.key, Tensor)
+        shared, before = SharedKeys(call.key), self._latest.get(module)
         if before is not None:
-            assert isinstance(before.key, FirstKeys)
-            if before.key.shared.grow(key, num_used_keys(before)):
-                shared = before.key.shared
-        value, sinks, lse = source.value, source.sinks, source.known_lse
-        kept = Scores(
-            self._keep_tensor(source.query),
-            FirstKeys(shared, keys),
-            source.full_pattern,
-            self._kept_bias(source.bias),
-            source.scale,
-            None if sinks is None else self._keep_tensor(sinks, copy=True),
-            source.query_positions,
-            None if lse is None else self._keep_tensor(lse),
-            value=None if value is None else self._keep_tensor(value, copy=copy),
+            assert isinstance(before.call.key, FirstKeys)
+            if before.call.key.shared.grow(call.key, num_used_keys(before)):
+                shared = before.call.key.shared
+        kept = replace(
+            source,
+            call=replace(call, key=FirstKeys(shared, call.num_keys)),
             overwritten=OVERWRITTEN,
-            mask_known=source.mask_known,
         )
         self._latest[module] = kept
         return kept
@@ -349,10 +326,8 @@ class Watcher(ModelListener):
         always = copy or self._options.copy
         return keep(tensor, always_copy=always, offload=self._options.offload)
 
-    def _kept_bias(self, bias: Bias | None) -> Bias | None:
+    def _kept_bias(self, bias: Bias) -> Bias:
         """Return a bias to keep, shared by calls while it is unchanged."""
-        if bias is None:
-            return None
         # Inference tensors have no version counter.
         if not isinstance(bias, nn.Module) or any(one.is_inference() for one in bias.tensors):
             return keep_bias(bias, self._keep_tensor)
@@ -465,7 +440,7 @@ class Watcher(ModelListener):
             problem_of_scores: why gradients of scores don't follow from it, if so.
         """
         source = call.source
-        kept = source.value if isinstance(source, Scores) else None
+        kept = source.call.value if isinstance(source, Scores) else None
         value = self._keep_tensor(value) if kept is None else kept
         gradient = OutputGradient(value, self._keep_tensor(output), overwritten=OVERWRITTEN)
         gradient.problem_of_scores = problem_of_scores
@@ -505,6 +480,11 @@ _MULTIPLIED_AGAIN = "its weights are multiplied with values more than once"
 _NOT_REPRODUCED = "the weights that its kernel returned are not a softmax of its queries and keys"
 
 
+def _detached(tensor: Tensor, *, copy: bool = False) -> Tensor:
+    """Detach a tensor that is used at once."""
+    return tensor.detach().clone() if copy else tensor.detach()
+
+
 def _not(masked: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."]:
     """Return the pairs that are not masked."""
     return torch.ones((), dtype=torch.bool) if masked is None else ~masked
@@ -515,4 +495,4 @@ def _is_cross(source: Scores) -> bool:
     _, _, queries, keys = source.shape
     if queries in (1, keys):
         return False
-    return all(isinstance(leaf, Everyone | Padding) for leaf in source.full_pattern.leaves())
+    return all(isinstance(leaf, Everyone | Padding) for leaf in source.call.pattern.leaves())

@@ -150,7 +150,7 @@ def _common_arguments(
         "batch": inputs.batch,
         "heads": inputs.num_heads,
         "key heads": inputs.key.shape[1],
-        "head sizes": (inputs.key.shape[-1], inputs.value.shape[-1]),
+        "head sizes": (inputs.key.shape[-1], inputs.value_dim),
         "dtype": str(inputs.query.dtype),
         "scale": inputs.scale,
         "pattern": described(pattern),
@@ -183,11 +183,11 @@ def planned(call: RingInputs) -> Plan:
     inputs, length = call.inputs, call.shards.length
     block = block_sparse.block_size(inputs.query.device, backward=False)
     ranks = rank_work(inputs.pattern, call.shards, block)
-    num_features = inputs.key.shape[-1] + inputs.value.shape[-1]
+    num_features = inputs.key.shape[-1] + inputs.value_dim
     sequences = inputs.pattern.batch_size or 1
     num_pairs = sum(rank.num_pairs for rank in ranks)
     flops_per_pair = 2.0 * num_features * inputs.num_heads * inputs.batch / sequences
-    bytes_per_number = inputs.query.element_size()
+    bytes_per_number = inputs.query.dtype.itemsize
     return Plan(
         "blocks",
         f"the sequence is shared by {len(ranks)} ranks",
@@ -203,7 +203,7 @@ def run(call: RingInputs) -> tuple[Output, Lse]:
     warm_up_mkl()
     inputs = call.inputs
     tensors = () if inputs.bias is None else inputs.bias.tensors
-    output, lse = _RingAttention.apply(call, inputs.query, inputs.key, inputs.value, *tensors)
+    output, lse = _RingAttention.apply(call, *inputs.tensors, *tensors)
     return output, lse
 
 

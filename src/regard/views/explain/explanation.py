@@ -178,11 +178,11 @@ def explain_call(
             names, asking, None, None, None, None, None, None, weights[seen], None, notes
         )
 
-    parts = call.scores
-    group = parts.group
-    query = parts.whole_query[batch, head, token].double().cpu()
-    keys = parts.whole_key[batch, head // group].double().cpu()[seen]
-    values = None if parts.value is None else call.value[batch, head // group].double().cpu()[seen]
+    parts = call.scores.call
+    key_head = head // parts.group
+    query = call.query[batch, head, token].double().cpu()
+    keys = call.key[batch, key_head].double().cpu()[seen]
+    values = None if parts.value is None else call.value[batch, key_head].double().cpu()[seen]
     # The input of the softmax: scores with bias and mask.
     lse = matrix[token : token + 1].lse.double().cpu()
     return Explanation(
@@ -209,9 +209,9 @@ def _notes(call: AttentionCall, head: int, hidden: int) -> list[str]:
     if not isinstance(source, Scores):
         notes.append("the model computes its softmax itself: only the weights are known")
         return notes
-    if source.bias is not None:
+    if source.biased:
         notes.append("the scaled scores include the model's score bias")
-    if source.sinks is not None:
+    if source.call.sinks is not None:
         notes.append("a sink takes part of the softmax, so the weights sum to less than 1")
     return notes
 

@@ -57,7 +57,7 @@ def vectors_of(layers: Sequence[TextLayer], batch: int | None, limit: int) -> li
         ValueError: a layer has none, or all of them would take more than `limit` bytes.
     """
     every = [layer.call.scores for layer in layers]
-    size = 4 * sum(math.prod(x.shape[1:]) for one in every for x in (one.query, one.key))
+    size = 4 * sum(math.prod(x.shape[1:]) for one in every for x in (one.call.query, one.call.key))
     if size > limit:
         raise ValueError(
             f"dimensions=True: queries and keys take {size / 1e6:,.0f} MB, more than limit="
@@ -68,6 +68,6 @@ def vectors_of(layers: Sequence[TextLayer], batch: int | None, limit: int) -> li
         query, key = (one[batch or 0].cpu() for one in (layer.call.query, layer.call.key))
         if query.dtype == torch.float64:
             raise ValueError(f"dimensions=True: {layer.title} has float64, which pages don't store")
-        bias = scores.bias is not None
-        found.append(Vectors(query.float(), key.float(), scores.scale, bias))
+        bias = scores.biased
+        found.append(Vectors(query.float(), key.float(), scores.call.scale, bias))
     return found
