@@ -88,8 +88,8 @@ class EffectMatrix(LazyMatrix):
             if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
         value_dim = value.shape[-1] if value.dim() else 0
-        check_given("value", value, query, (*key.shape[:3], value_dim))
-        check_given("gradient", gradient, query, (*query.shape[:3], value_dim))
+        check_given("value", value, query.device, (*key.shape[:3], value_dim))
+        check_given("gradient", gradient, query.device, (*query.shape[:3], value_dim))
         source = weights.view.source
         self._view = View.whole(Effects(source, detached(value), detached(gradient)))
 

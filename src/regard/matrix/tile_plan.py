@@ -33,6 +33,7 @@ from regard.matrix.arithmetic import GROUP
 from regard.matrix.source import Columns, Index, KeyColumns, QueryRows, as_tensor
 from regard.matrix.view import View
 from regard.patterns.block_search import KEY_BLOCK, descend
+from regard.patterns.integers import is_consecutive
 from regard.patterns.layout_cache import cached
 from regard.patterns.pattern import Cover
 
@@ -144,7 +145,7 @@ def _known_strips(view: View, chunk_pairs: int, memory_pairs: int) -> tuple[int,
     if len(view.queries) > _REMEMBERED or not isinstance(view.keys, range):
         return plan_strips(view, chunk_pairs, memory_pairs)
     positions = view.source.positions(view.queries)
-    if not bool((positions.diff() == 1).all()):
+    if not is_consecutive(positions):
         return plan_strips(view, chunk_pairs, memory_pairs)
     span = (int(positions[0]), len(positions))
     name = ("strips", *span, view.keys, view.batch, len(view.heads), chunk_pairs, memory_pairs)
