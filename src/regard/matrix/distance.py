@@ -14,6 +14,7 @@ from regard.matrix.reduction import Result, Sums, merged, require_weights, zeros
 from regard.matrix.source import Fact, as_tensor
 from regard.matrix.tiles import Tile
 from regard.matrix.view import View
+from regard.patterns.integers import is_consecutive
 
 FAR = 4
 """A band of diagonals is computed alone if there are this many times as many keys as it reaches."""
@@ -218,7 +219,7 @@ def sums_by_offset(
     """Return offsets, key − query, and the weight of a tile at each; offsets may repeat."""
     keys, queries = tile.key_positions, tile.query_positions
     dense = int(keys[-1] - keys[0]) == len(keys) - 1
-    if dense and bool((queries.diff() == 1).all()):
+    if dense and is_consecutive(queries):
         first, last = int(keys[0] - queries[-1]), int(keys[-1] - queries[0])
         return torch.arange(first, last + 1, device=keys.device), _diagonal_sums(tile.weights)
     return (keys - queries[:, None]).flatten(), tile.weights.flatten(2)

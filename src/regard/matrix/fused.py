@@ -40,6 +40,7 @@ from regard.matrix.sharded import sharded_queries
 from regard.matrix.source import read
 from regard.matrix.view import View
 from regard.patterns import Pattern
+from regard.patterns.integers import is_consecutive
 from regard.patterns.layout_cache import cached
 from regard.patterns.pattern import Everyone
 from regard.patterns.regular import Causal
@@ -260,7 +261,7 @@ class FusedRows:
             NeedsTiles: they are not consecutive.
         """
         positions = self._query_positions
-        if bool((positions.diff() != 1).any()):
+        if not is_consecutive(positions):
             raise NeedsTiles
         return range(int(positions[0]), int(positions[-1]) + 1)
 

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from regard.patterns.integers import is_consecutive
 from regard.patterns.pattern import Bools, Covers, Everyone, Ints, Pattern, Span, codes
 
 
@@ -57,7 +58,7 @@ class FromMask(Pattern):
     ) -> Bool[Tensor, "batch_or_1 queries keys"]:
         mask = self.mask.to(query_positions.device)[..., :num_keys]
         rows = query_positions - self._first_query
-        has_all_rows = len(rows) == mask.shape[1] and bool((rows.diff() == 1).all())
+        has_all_rows = len(rows) == mask.shape[1] and is_consecutive(rows)
         return mask if has_all_rows else mask[:, rows]
 
     def simplified(self, queries: range, num_keys: int) -> Pattern:

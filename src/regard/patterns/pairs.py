@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.patterns.integers import to_list, whole_numbers
+from regard.patterns.integers import is_consecutive, to_list, whole_numbers
 from regard.patterns.pattern import Bools, Covers, GatheredBlocks, Ints, Pattern, Span, codes
 
 Positions = int | slice | range | Sequence[int] | Int[Tensor, "chosen"]
@@ -119,7 +119,7 @@ def pairs(*, queries: Positions = slice(None), keys: Positions = slice(None)) ->
 
 def _step(rows: Int[Tensor, "1 rows"]) -> int | None:
     """Return 1 if rows are neighbours, so that they can be read in place."""
-    return 1 if bool((rows.diff() == 1).all()) else None
+    return 1 if is_consecutive(rows[0]) else None
 
 
 def _position_set(name: str, positions: Positions) -> PositionSet:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.patterns.integers import to_list, whole_number
+from regard.patterns.integers import is_consecutive, to_list, whole_number
 from regard.patterns.pattern import Bools, Covers, GatheredBlocks, Ints, Pattern, Span, codes
 
 
@@ -215,8 +215,7 @@ class Strided(Pattern):
             if len(queries) and len(keys):
                 same_size[len(queries), len(keys)].append((queries, keys))
 
-        consecutive = bool((query_positions.diff() == 1).all())
-        query_step = self.stride if consecutive else None
+        query_step = self.stride if is_consecutive(query_positions) else None
         return [
             GatheredBlocks(
                 torch.stack([queries for queries, _ in classes]),
