@@ -299,16 +299,15 @@ class FusedRows:
     def _read(self, run: range, start: int) -> _Heads:
         """Read a run of heads, of which the first is the view's head number `start`."""
         view, source = self.view, self._source
-        rows = source.rows(view.batch, run, view.queries)
-        query = rows.query.view(len(view.batch), len(run), len(view.queries), -1)
-        key = read(source.key, view.batch, rows.key_heads, view.keys).to(source.dtype)
+        query, key_heads = source.scaled_query(view.batch, run, view.queries), source.key_heads(run)
+        key = read(source.key, view.batch, key_heads, view.keys).to(source.dtype)
 
         # Relative to the mean, unless that is much longer than a key.
         mean = key.mean(dim=2, keepdim=True)
         shortest = key.norm(dim=3).amin(dim=2)[..., None, None]
         is_close = mean.norm(dim=3, keepdim=True) <= _NEGLIGIBLE * shortest
         mean = mean.masked_fill(~is_close, 0.0)
-        means = mean.repeat_interleave(len(run) // len(rows.key_heads), dim=1)
+        means = mean.repeat_interleave(len(run) // len(key_heads), dim=1)
 
         shift = (query @ means.mT)[..., 0]
         return _Heads(slice(start, start + len(run)), query, key - mean, shift)

@@ -78,8 +78,9 @@ class TilePlan(NamedTuple):
 
     def rows(self, view: View) -> QueryRows:
         """Return the rows, in the source."""
-        places = (view.batch[self.batch], view.heads[self.heads], view.queries[self.queries])
-        return view.source.rows(*places)
+        queries, source = view.queries[self.queries], view.source
+        positions = source.positions(queries).to(source.device)
+        return QueryRows(view.batch[self.batch], view.heads[self.heads], queries, positions)
 
     def columns(self, view: View) -> Columns:
         """Return the columns, in the source."""

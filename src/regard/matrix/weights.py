@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.matrix.source import (
     OVERWRITTEN,
+    Block,
     Buffers,
     Columns,
     Facts,
@@ -16,7 +17,6 @@ from regard.matrix.source import (
     LazyTensor,
     PairMask,
     QueryRows,
-    WeightBlock,
     as_tensor,
     read,
 )
@@ -76,25 +76,18 @@ class Weights:
     def has_lse(self, batch: range, heads: range, queries: Index) -> bool:
         return True
 
-    def rows(self, batch: range, heads: range, queries: Index) -> QueryRows:
-        return QueryRows(batch, heads, queries, self.positions(queries).to(self.device))
-
-    def compute_lse(self, rows: QueryRows, columns: Columns, buffers: Buffers) -> None:
-        """Do nothing: weights are normalised."""
-
     def check(self) -> None:
         if self._versions.modified():
             raise Overwritten(self.overwritten.format(name="weights"))
 
     def block(
         self, rows: QueryRows, columns: Columns, facts: Facts, buffers: Buffers, *, whole: bool
-    ) -> WeightBlock:
+    ) -> Block:
         self.check()
         widths = [len(chunk.keys) for chunk in columns]
-        sizes = (len(rows.batch), len(rows.heads), len(rows.queries))
-        weights = buffers("weights", *sizes, sum(widths))
+        weights = buffers("weights", *rows.sizes, sum(widths))
         for chunk, part in zip(columns, weights.split(widths, dim=3), strict=True):
             part.copy_(read(self.weights, rows.batch, rows.heads, rows.queries, chunk.keys))
             for span in chunk.partial:
                 part[..., span].masked_fill_(~rows.test(self.pattern, chunk.keys[span]), 0.0)
-        return WeightBlock(weights)
+        return weights, {}
