@@ -15,7 +15,6 @@ from torch import Tensor
 
 from regard.matrix.arithmetic import (
     as_rows_of_key_heads,
-    head_runs,
     key_heads_of,
     write_products,
 )
@@ -98,8 +97,9 @@ class Weighted:
     def positions(self, queries: Index) -> Int[Tensor, "rows"]:
         return self.weights.positions(queries)
 
-    def head_runs(self, heads: range, most: int) -> Iterator[range]:
-        return self.weights.head_runs(heads, most)
+    @property
+    def group(self) -> int:
+        return self.weights.group
 
     def allowed(self, rows: QueryRows, keys: Index) -> PairMask:
         return self.weights.allowed(rows, keys)
@@ -164,9 +164,6 @@ class Effects(Weighted):
     def group(self) -> int:
         """How many heads share the values of one key head."""
         return self.shape[1] // self.value.shape[1]
-
-    def head_runs(self, heads: range, most: int) -> Iterator[range]:
-        return head_runs(heads, self.group, most)
 
     def check(self) -> None:
         self.weights.check()

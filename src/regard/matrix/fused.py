@@ -35,6 +35,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.attention import attend_with_lse
+from regard.matrix.arithmetic import head_runs
 from regard.matrix.scores import Scores
 from regard.matrix.sharded import sharded_queries
 from regard.matrix.source import read
@@ -294,7 +295,7 @@ class FusedRows:
         # Query, output and products; keys, shifted and as values.
         row = 4 * self._source.query.shape[3] * self._source.dtype.itemsize
         most = max(1, self._budget // max(1, batch * max(num_queries, num_keys) * row))
-        return list(self._source.head_runs(self.view.heads, min(most, num_heads)))
+        return list(head_runs(self.view.heads, self._source.group, min(most, num_heads)))
 
     def _read(self, run: range, start: int) -> _Heads:
         """Read a run of heads, of which the first is the view's head number `start`."""

@@ -23,7 +23,6 @@ and exponentials of small scores without their maximum, corrected on demand (0.8
 through every statistic).
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -38,7 +37,6 @@ from regard.matrix.arithmetic import (
     as_rows_of_key_heads,
     exponential_,
     grouped,
-    head_runs,
     key_heads_of,
     write_products,
 )
@@ -161,9 +159,6 @@ class Scores:
         if isinstance(self.query_positions, Tensor):
             return self.query_positions[as_tensor(queries)]
         return as_tensor(queries) + self.query_positions
-
-    def head_runs(self, heads: range, most: int) -> Iterator[range]:
-        return head_runs(heads, self.group, most)
 
     def key_heads(self, heads: range) -> range:
         """Return the key heads that serve a run of heads."""

@@ -5,7 +5,7 @@
 Indices along an axis are ranges, which read in place, or lists of indices.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
@@ -169,8 +169,9 @@ class Source(Protocol):
         """Return the positions of queries, on the CPU."""
         ...
 
-    def head_runs(self, heads: range, most: int) -> Iterator[range]:
-        """Split heads into runs of at most `most` that can be computed together."""
+    @property
+    def group(self) -> int:
+        """How many heads share a key head."""
         ...
 
     def allowed(self, rows: QueryRows, keys: Index) -> PairMask:

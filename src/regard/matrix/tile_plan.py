@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import torch
 
-from regard.matrix.arithmetic import GROUP
+from regard.matrix.arithmetic import GROUP, head_runs
 from regard.matrix.source import Columns, Index, KeyColumns, QueryRows, as_tensor
 from regard.matrix.view import View
 from regard.patterns.block_search import KEY_BLOCK, descend
@@ -134,7 +134,7 @@ def plan_tiles(view: View, budget: int) -> Iterator[TilePlan]:
         for first in range(strip.batch.start, strip.batch.stop, num_sequences):
             batch = slice(first, min(first + num_sequences, strip.batch.stop))
             num_planned = 0
-            for run in source.head_runs(view.heads, min(num_matrices, num_heads)):
+            for run in head_runs(view.heads, source.group, min(num_matrices, num_heads)):
                 heads = slice(num_planned, num_planned + len(run))
                 num_planned = heads.stop
                 yield TilePlan(batch, heads, queries, columns, chunks)

@@ -1,6 +1,5 @@
 """The source of materialised weights."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -45,6 +44,7 @@ class Weights:
 
     biased = False
     signed = False
+    group = 1
 
     def __post_init__(self) -> None:
         tensors = [self.weights] if isinstance(self.weights, Tensor) else []
@@ -65,10 +65,6 @@ class Weights:
 
     def positions(self, queries: Index) -> Int[Tensor, "rows"]:
         return self.query_positions[as_tensor(queries)]
-
-    def head_runs(self, heads: range, most: int) -> Iterator[range]:
-        for first in range(0, len(heads), most):
-            yield heads[first : first + most]
 
     def allowed(self, rows: QueryRows, keys: Index) -> PairMask:
         return rows.test(self.pattern, keys)
