@@ -40,7 +40,7 @@ from regard.matrix.sharded import sharded_queries
 from regard.matrix.source import read
 from regard.matrix.view import View
 from regard.patterns import Pattern
-from regard.patterns.layout_cache import cached
+from regard.patterns.allowed_queries import num_allowed_queries
 from regard.patterns.pattern import Everyone
 from regard.patterns.regular import Causal
 from regard.patterns.transposed import transposed
@@ -189,11 +189,8 @@ class FusedRows:
     @property
     def num_allowed_queries(self) -> Int[Tensor, "batch_or_1 1 keys"]:
         """How many rows may attend to each column."""
-        positions, num_keys = self.positions, self.view.sizes[3]
-        pattern = self._source.full_pattern
-        name = ("allowed queries", positions, num_keys)
-        counts = cached(pattern, name, lambda: _allowed_queries(pattern, positions, num_keys))
-        return counts[:, None].to(self._device)
+        pattern, num_keys = self._source.full_pattern, self.view.sizes[3]
+        return num_allowed_queries(pattern, self.positions, num_keys)[:, None].to(self._device)
 
     def near(self, reach: int) -> Float[Tensor, "batch heads offsets"]:
         """Return the sum of the weights at each offset, key − query, from −reach to reach."""
@@ -470,25 +467,3 @@ def _finite(output: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
 def _share(lse: Tensor, total: Tensor) -> Tensor:
     """Return e^(lse − L), 0 for rows without keys."""
     return (lse - total).exp().masked_fill(lse == -torch.inf, 0.0)
-
-
-def _allowed_queries(
-    pattern: Pattern, queries: range, num_keys: int
-) -> Int[Tensor, "batch_or_1 keys"]:
-    """Return how many queries may attend to each key.
-
-    That is attention too: each of n pairs with score 0 adds 1 to e^lse, in float64 exactly.
-    """
-    if pattern.relative:
-        # Pairs at one distance are all allowed or none: sums of runs of distances.
-        offsets = torch.arange(-queries[-1], num_keys - queries[0], device="cpu")
-        zero = torch.zeros_like(offsets)
-        allowed = pattern.test(zero, -offsets.clamp_max(0), offsets.clamp_min(0)).long()
-        sums = torch.cat([zero[:1], allowed.cumsum(0)])
-        # Key j has the distances j − last to j − first.
-        return (sums[len(queries) :] - sums[:num_keys])[None]
-    batch = pattern.batch_size or 1
-    query = torch.zeros(batch, 1, num_keys, 8, dtype=torch.float64, device="cpu")
-    key = torch.zeros(batch, 1, len(queries), 8, dtype=torch.float64, device="cpu")
-    _, lse = attend_with_lse(query, key, key, pattern=transposed(pattern, queries[0]), positions=0)
-    return lse[:, 0].exp().round().long()
