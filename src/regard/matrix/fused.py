@@ -43,7 +43,7 @@ from regard.patterns import Pattern
 from regard.patterns.layout_cache import cached
 from regard.patterns.pattern import Everyone
 from regard.patterns.regular import Causal
-from regard.patterns.transposed import transposed
+from regard.patterns.remapped import remapped
 from regard.progress import progressing
 
 _NEGLIGIBLE = 4.0
@@ -451,9 +451,8 @@ def attend_to_queries(
         reverse = (x.flip(2) for x in (key, query, values))
         output, lse = attend_with_lse(*reverse, pattern=pattern, scale=1.0, positions=0)
         return output.flip(2), lse.flip(2)
-    return attend_with_lse(
-        key, query, values, pattern=transposed(pattern, first), scale=1.0, positions=0
-    )
+    exchanged = remapped(pattern, key=first, exchanged=True)
+    return attend_with_lse(key, query, values, pattern=exchanged, scale=1.0, positions=0)
 
 
 def _finite(output: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
@@ -490,5 +489,6 @@ def _allowed_queries(
     batch = pattern.batch_size or 1
     query = torch.zeros(batch, 1, num_keys, 8, dtype=torch.float64, device="cpu")
     key = torch.zeros(batch, 1, len(queries), 8, dtype=torch.float64, device="cpu")
-    _, lse = attend_with_lse(query, key, key, pattern=transposed(pattern, queries[0]), positions=0)
+    exchanged = remapped(pattern, key=queries[0], exchanged=True)
+    _, lse = attend_with_lse(query, key, key, pattern=exchanged, positions=0)
     return lse[:, 0].exp().round().long()
