@@ -44,7 +44,7 @@ from regard.patterns import Pattern
 from regard.patterns.allowed_queries import num_allowed_queries
 from regard.patterns.pattern import Everyone
 from regard.patterns.regular import Causal
-from regard.patterns.transposed import transposed
+from regard.patterns.remapped import remapped
 from regard.progress import progressing
 
 _NEGLIGIBLE = 4.0
@@ -471,9 +471,8 @@ def attend_to_queries(
         reverse = (x.flip(2) for x in (key, query, values))
         output, lse = attend_with_lse(*reverse, pattern=pattern, scale=1.0, positions=0)
         return output.flip(2), lse.flip(2)
-    return attend_with_lse(
-        key, query, values, pattern=transposed(pattern, first), scale=1.0, positions=0
-    )
+    exchanged = remapped(pattern, key=first, exchanged=True)
+    return attend_with_lse(key, query, values, pattern=exchanged, scale=1.0, positions=0)
 
 
 def _finite(output: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
