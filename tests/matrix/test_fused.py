@@ -1,6 +1,6 @@
 """Statistics by fused calls: the same as by tiles and in float64, whatever the tensors are like."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -91,6 +91,10 @@ def check(matrix: Any, weights: Tensor, mask: Tensor, off: float) -> None:
     assert_within(offsets.first, weights[..., 0].mean(dim=2), off)
     near = sum(offsets.at(offset).double() for offset in range(-3, 4))
     assert_within(offsets.beyond, share.mean(dim=2) - near, 2 * off)
+
+    vectors = torch.randn(5, num_queries, generator=torch.Generator().manual_seed(3)).double()
+    magnitude = vectors.abs() @ weights
+    assert_within(vectors @ matrix, vectors @ weights, off * magnitude + 1e-30)
 
 
 def graph(length: int) -> Pattern:
@@ -304,6 +308,124 @@ def test_products_of_a_batch_and_of_one_head(calls: list[str]) -> None:
     before = len(calls)
     assert_within(A[..., :100] @ values[:100], weights[..., :100] @ values[:100].double(), 1e-5)
     assert len(calls) == before
+
+
+def test_products_with_vectors(calls: list[str]) -> None:
+    query, key, _ = tensors(key_heads=2)
+    pattern = regard.causal() & (regard.window(before=30) | regard.columns(every=16))
+    weights, _ = exact_weights(query, key, pattern)
+    A = regard.AttentionMatrix(query, key, pattern=pattern)
+    torch.manual_seed(2)
+    for vectors in (torch.randn(LENGTH), torch.randn(40, LENGTH), torch.randn(2, 1, 3, LENGTH)):
+        rows = vectors[None] if vectors.dim() == 1 else vectors
+        exact = rows.double() @ weights
+        assert_within(vectors @ A, exact[..., 0, :] if vectors.dim() == 1 else exact, 2e-5)
+    of_heads = torch.randn(2, 3, 5, 240)
+    exact = of_heads.double() @ weights[:, 1:4, 50:290]
+    assert_within(of_heads @ A[:, 1:4, 50:290], exact, 2e-5)
+    vectors = torch.randn(5, LENGTH)
+    assert_within(vectors @ A[1, 2], vectors.double() @ weights[1, 2], 2e-5)
+    assert len(calls) > 5
+
+
+def test_products_with_vectors_that_are_not_finite() -> None:
+    """Rows of zeros stay zeros, beside rows that are not."""
+    query, key, _ = tensors()
+    matrix = regard.AttentionMatrix(query, key, pattern=regard.causal() & regard.window(before=9))
+    vectors = torch.ones(2, LENGTH)
+    vectors[0, 100] = torch.nan
+    product = vectors @ matrix
+    assert bool(product[:, :, 0, 90:101].isnan().all())
+    assert_within(product[:, :, 1], matrix.dense().double().sum(dim=2), 1e-5)
+
+
+def exact_change(
+    tensors: Sequence[Tensor],
+    pattern: Pattern,
+    masked: Pattern,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """Return g·(o − o′) in float64, with o′ the output without masked pairs."""
+    query, key, value, gradient = tensors
+    values = value.double().repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    outputs = [
+        exact_weights(query, key, allowed, sinks)[0] @ values
+        for allowed in (pattern, pattern & ~masked)
+    ]
+    return (gradient.double() * (outputs[0] - outputs[1])).sum(dim=3)
+
+
+def of_tensors(**settings: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    query, key, value = tensors(**settings)
+    return query, key, value, torch.randn(query.shape).to(query.dtype)
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_effects_of_keys(name: str, calls: list[str]) -> None:
+    given, pattern = of_tensors(key_heads=2), PATTERNS[name]()
+    effects = regard.EffectMatrix(*given, pattern=pattern)
+    masked = regard.pairs(keys=range(40, 60)) | regard.pairs(queries=range(7), keys=slice(None))
+    assert_within(effects.of_keys(masked), exact_change(given, pattern, masked), 3e-5)
+    masked = regard.pairs(keys=list(range(1, LENGTH - 5, 2)))
+    assert_within(effects.of_keys(slice(1, -5, 2)), exact_change(given, pattern, masked), 3e-5)
+    assert len(calls) == 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_effects_of_keys_in_half_precision(dtype: torch.dtype, calls: list[str]) -> None:
+    given = of_tensors(key_heads=2, dtype=dtype)
+    exact = exact_change(given, regard.causal(), regard.prefix(9))
+    effects = regard.EffectMatrix(*given, pattern=regard.causal())
+    assert_within(effects.of_keys(slice(9)), exact, 3e-5)
+    # Where no other key is left, the whole output is lost.
+    assert bool((exact[:, :, :9] != 0.0).all())
+    part = effects[1:, 1:4, 5:200:3]
+    assert_within(part.of_keys(slice(9)), exact[1:, 1:4, 5:200:3], 3e-5)
+    assert calls
+
+
+@pytest.mark.parametrize("size", [1.0, 30.0])
+def test_effects_of_keys_beside_a_sink_and_an_offset(size: float, calls: list[str]) -> None:
+    query, key, value, gradient = of_tensors(key_heads=2)
+    given = (query, key + 5.0 * torch.randn(16), value, gradient)
+    sinks = size * torch.tensor([-1.0, 0.0, 0.5, 1.0])
+    exact = exact_change(given, regard.causal(), regard.prefix(9), sinks)
+    for lse in (None, regard.AttentionMatrix(*given[:2], pattern=regard.causal(), sinks=sinks).lse):
+        effects = regard.EffectMatrix(*given, pattern=regard.causal(), sinks=sinks, lse=lse)
+        assert_within(effects.of_keys(slice(9)), exact, 2e-4)
+    assert calls
+
+
+def test_effects_of_keys_with_biases_and_numbers_that_are_not_finite(calls: list[str]) -> None:
+    """By tiles: kernels have no bias of each pair, and multiply masked keys by 0."""
+    given = of_tensors()
+    effects = regard.EffectMatrix(
+        *given,
+        pattern=regard.causal(),
+        bias=torch.zeros(1, 1, LENGTH, 1).expand(1, 1, LENGTH, LENGTH),
+    )
+    exact = exact_change(given, regard.causal(), regard.prefix(9))
+    assert_within(effects.of_keys(slice(9)), exact, 3e-5)
+    assert not calls
+    padded = regard.causal() & regard.padding([200, 200])
+    exact = exact_change(given, padded, regard.prefix(9))
+    given[1][:, :, 200:] = torch.nan
+    assert_within(regard.EffectMatrix(*given, pattern=padded).of_keys(slice(9)), exact, 3e-5)
+
+
+def test_effects_of_keys_at_many_positions(calls: list[str]) -> None:
+    length = 65_536
+    torch.manual_seed(0)
+    given = tuple(torch.randn(1, 1, length, 8) for _ in range(4))
+    pattern = regard.causal() & regard.window(before=63)
+    effects = regard.EffectMatrix(*given, pattern=pattern)
+    found = effects.of_keys(slice(length - 80, length - 40))
+    assert calls
+    # The last rows have their keys among the last.
+    last = tuple(tensor[:, :, -400:] for tensor in given)
+    exact = exact_change(last, pattern, regard.pairs(keys=range(320, 360)))
+    assert_within(found[..., -300:], exact[..., -300:], 3e-5)
+    assert not found[..., : length - 80].any()
 
 
 def test_sums_over_columns_alone_are_found_in_one_pass(calls: list[str]) -> None:

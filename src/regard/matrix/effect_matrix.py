@@ -1,5 +1,6 @@
 """`EffectMatrix`: the effect of each pair on a target, as a lazy value."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import cast
 
@@ -9,12 +10,14 @@ from torch import Tensor
 
 from regard.matrix.arguments import check_given, detached
 from regard.matrix.derived import Effects
+from regard.matrix.fused import NeedsTiles, fused_rows
 from regard.matrix.lazy_matrix import LazyMatrix
 from regard.matrix.matrix import AttentionMatrix
 from regard.matrix.scores import Scores
-from regard.matrix.tiles import tiles
+from regard.matrix.source import read
+from regard.matrix.tiles import BUDGET, tiles
 from regard.matrix.view import View
-from regard.patterns import Pattern
+from regard.patterns import Pattern, pairs
 from regard.positions import Bias
 
 
@@ -129,8 +132,17 @@ class EffectMatrix(LazyMatrix):
         view = replace(self._view, keys=range(self._source.shape[3]))
         if isinstance(keys, Pattern):
             view.check(keys)
-        elif not isinstance(keys, slice):  # pyright: ignore[reportUnnecessaryIsInstance]
+            masked = keys
+        elif isinstance(keys, slice):  # pyright: ignore[reportUnnecessaryIsInstance]
+            masked = pairs(keys=torch.arange(len(view.keys), device="cpu")[keys])
+        else:
             raise TypeError(f"keys must be a slice or a pattern, got {type(keys).__name__}")
+
+        change = _change_of_output(view, masked)
+        if change is not None:
+            gradient = read(self._source.gradient, view.batch, view.heads, view.queries)
+            return view.outline.trim((gradient.to(change) * change).sum(dim=3))
+
         contributions = self.contributions.view.source
         total, rest = _sums_within_and_without(replace(view, source=contributions), keys)
         weights = self._source.weights
@@ -142,6 +154,29 @@ class EffectMatrix(LazyMatrix):
             left += torch.exp(sinks - lse).nan_to_num(posinf=1.0)
         without = torch.where(left == 0.0, 0.0, rest / left)
         return view.outline.trim(total - without)
+
+
+def _change_of_output(
+    view: View, masked: Pattern
+) -> Float[Tensor, "batch heads queries value_dim"] | None:
+    """Return o − o′ by a fused call for each, or None if it needs tiles."""
+    effects = cast(Effects, view.source)
+    weights = effects.weights
+    if not isinstance(weights, Scores):
+        return None
+    effects.check()
+    # A given log-sum-exp is that of all keys.
+    pattern = weights.full_pattern & ~masked
+    remaining = replace(weights, full_pattern=pattern, known_lse=None)
+
+    rows = [fused_rows(replace(view, source=source), BUDGET) for source in (weights, remaining)]
+    key_heads = torch.tensor(view.heads, device="cpu") // effects.group
+    value = read(effects.value, view.batch, key_heads, view.keys)
+    no_autocast = torch.autocast(effects.device.type, enabled=False)
+    with suppress(NeedsTiles), torch.no_grad(), no_autocast:
+        outputs = [fused.times(value) for fused in rows if fused is not None]
+        return outputs[0] - outputs[1] if len(outputs) == len(rows) else None
+    return None
 
 
 def _sums_within_and_without(

@@ -35,12 +35,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.attention import attend_with_lse
+from regard.matrix.arithmetic import head_runs
 from regard.matrix.scores import Scores
 from regard.matrix.sharded import sharded_queries
 from regard.matrix.source import read
 from regard.matrix.view import View
 from regard.patterns import Pattern
-from regard.patterns.layout_cache import cached
+from regard.patterns.allowed_queries import num_allowed_queries
 from regard.patterns.pattern import Everyone
 from regard.patterns.regular import Causal
 from regard.patterns.remapped import remapped
@@ -154,46 +155,66 @@ class FusedRows:
         """Whether sums over columns pay.
 
         They need L, so for unknown L a call before theirs, while a pass over the tiles of a dense
-        matrix finds both at once (1.2 calls).
+        matrix finds both at once. Causal, one thread, over one call of PyTorch's kernel: tiles
+        1.8–2.3, two calls 2.3–2.7, one call with L known 1.2–1.4.
         """
-        view, source = self.view, self._source
-        if source.has_lse(view.batch, view.heads, view.queries):
-            return True
-        return not isinstance(source.pattern, Everyone | Causal)
+        return self._knows_lse or not isinstance(self._source.pattern, Everyone | Causal)
+
+    @cached_property
+    def _knows_lse(self) -> bool:
+        """Whether L was known before any call."""
+        view = self.view
+        return self._source.has_lse(view.batch, view.heads, view.queries)
 
     @cached_property
     def column_sums(self) -> Float[Tensor, "batch heads keys"]:
         """The sum of each column."""
-        view, source = self.view, self._source
-        batch, num_heads, _, num_keys = view.sizes
-        sums = torch.empty(batch, num_heads, num_keys, dtype=source.dtype, device=self._device)
-        known = source.has_lse(view.batch, view.heads, view.queries)
+        batch, num_heads, _, num_keys = self.view.sizes
+        sums = torch.empty(
+            batch, num_heads, num_keys, dtype=self._source.dtype, device=self._device
+        )
         for heads in self._progressing():
-            if known:
-                run = view.heads[heads.places]
-                lse = source.lse_of(view.batch, run, view.queries) - heads.shift
-                lse = lse.masked_fill(lse == -torch.inf, 0.0)
-            else:
-                lse = self._lse[:, heads.places]
-
-            # One more feature takes L from the scores.
-            query = torch.cat([heads.query, -lse[..., None]], dim=3)
-            key = heads.key.repeat_interleave(heads.group, dim=1)
-            key = torch.cat([key, torch.ones_like(key[..., :1])], dim=3)
-            _, column_lse = _finite(
-                *attend_to_queries(key, query, query, source.full_pattern, self.positions.start)
-            )
-            sums[:, heads.places] = column_lse.exp()
+            sums[:, heads.places] = self._attend_to_queries(heads, heads.query)[1]
         return sums
+
+    def times_rows(
+        self, vectors: Float[Tensor, "batch heads vectors queries"]
+    ) -> Float[Tensor, "batch heads vectors keys"]:
+        """Return vectors @ A."""
+        sizes = (*vectors.shape[:3], self.view.sizes[3])
+        product = torch.empty(sizes, dtype=self._source.dtype, device=self._device)
+        for heads in self._heads():
+            values = vectors[:, heads.places].mT.to(product)
+            output, sums = self._attend_to_queries(heads, values)
+            product[:, heads.places] = (output * sums[..., None]).mT
+        return product
+
+    def _attend_to_queries(
+        self, heads: _Heads, values: Float[Tensor, "batch heads queries dim"]
+    ) -> tuple[Float[Tensor, "batch heads keys dim"], Float[Tensor, "batch heads keys"]]:
+        """Let keys attend to values of queries; return the output and the sum of each column."""
+        view, source = self.view, self._source
+        if self._knows_lse:
+            run = view.heads[heads.places]
+            lse = source.lse_of(view.batch, run, view.queries) - heads.shift
+            lse = lse.masked_fill(lse == -torch.inf, 0.0)
+        else:
+            lse = self._lse[:, heads.places]
+
+        # One more feature takes L from the scores.
+        query = torch.cat([heads.query, -lse[..., None]], dim=3)
+        key = heads.key.repeat_interleave(heads.group, dim=1)
+        key = torch.cat([key, torch.ones_like(key[..., :1])], dim=3)
+        output, lse_of_keys = _finite(
+            *attend_to_queries(key, query, values, source.full_pattern, self.positions.start)
+        )
+        return output, lse_of_keys.exp()
 
     @property
     def num_allowed_queries(self) -> Int[Tensor, "batch_or_1 1 keys"]:
         """How many rows may attend to each column."""
-        positions, num_keys = self.positions, self.view.sizes[3]
-        pattern = self._source.full_pattern
-        name = ("allowed queries", positions, num_keys)
-        counts = cached(pattern, name, lambda: _allowed_queries(pattern, positions, num_keys))
-        return counts[:, None].to(self._device)
+        pattern, num_keys = self._source.full_pattern, self.view.sizes[3]
+        return num_allowed_queries(pattern, self.positions, num_keys)[:, None].to(self._device)
 
     def near(self, reach: int) -> Float[Tensor, "batch heads offsets"]:
         """Return the sum of the weights at each offset, key − query, from −reach to reach."""
@@ -294,21 +315,20 @@ class FusedRows:
         # Query, output and products; keys, shifted and as values.
         row = 4 * self._source.query.shape[3] * self._source.dtype.itemsize
         most = max(1, self._budget // max(1, batch * max(num_queries, num_keys) * row))
-        return list(self._source.head_runs(self.view.heads, min(most, num_heads)))
+        return list(head_runs(self.view.heads, self._source.group, min(most, num_heads)))
 
     def _read(self, run: range, start: int) -> _Heads:
         """Read a run of heads, of which the first is the view's head number `start`."""
         view, source = self.view, self._source
-        rows = source.rows(view.batch, run, view.queries)
-        query = rows.query.view(len(view.batch), len(run), len(view.queries), -1)
-        key = read(source.key, view.batch, rows.key_heads, view.keys).to(source.dtype)
+        query, key_heads = source.scaled_query(view.batch, run, view.queries), source.key_heads(run)
+        key = read(source.key, view.batch, key_heads, view.keys).to(source.dtype)
 
         # Relative to the mean, unless that is much longer than a key.
         mean = key.mean(dim=2, keepdim=True)
         shortest = key.norm(dim=3).amin(dim=2)[..., None, None]
         is_close = mean.norm(dim=3, keepdim=True) <= _NEGLIGIBLE * shortest
         mean = mean.masked_fill(~is_close, 0.0)
-        means = mean.repeat_interleave(len(run) // len(rows.key_heads), dim=1)
+        means = mean.repeat_interleave(len(run) // len(key_heads), dim=1)
 
         shift = (query @ means.mT)[..., 0]
         return _Heads(slice(start, start + len(run)), query, key - mean, shift)
@@ -469,26 +489,3 @@ def _finite(output: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
 def _share(lse: Tensor, total: Tensor) -> Tensor:
     """Return e^(lse − L), 0 for rows without keys."""
     return (lse - total).exp().masked_fill(lse == -torch.inf, 0.0)
-
-
-def _allowed_queries(
-    pattern: Pattern, queries: range, num_keys: int
-) -> Int[Tensor, "batch_or_1 keys"]:
-    """Return how many queries may attend to each key.
-
-    That is attention too: each of n pairs with score 0 adds 1 to e^lse, in float64 exactly.
-    """
-    if pattern.relative:
-        # Pairs at one distance are all allowed or none: sums of runs of distances.
-        offsets = torch.arange(-queries[-1], num_keys - queries[0], device="cpu")
-        zero = torch.zeros_like(offsets)
-        allowed = pattern.test(zero, -offsets.clamp_max(0), offsets.clamp_min(0)).long()
-        sums = torch.cat([zero[:1], allowed.cumsum(0)])
-        # Key j has the distances j − last to j − first.
-        return (sums[len(queries) :] - sums[:num_keys])[None]
-    batch = pattern.batch_size or 1
-    query = torch.zeros(batch, 1, num_keys, 8, dtype=torch.float64, device="cpu")
-    key = torch.zeros(batch, 1, len(queries), 8, dtype=torch.float64, device="cpu")
-    exchanged = remapped(pattern, key=queries[0], exchanged=True)
-    _, lse = attend_with_lse(query, key, key, pattern=exchanged, positions=0)
-    return lse[:, 0].exp().round().long()

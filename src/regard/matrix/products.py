@@ -88,6 +88,13 @@ def sums_over_rows(vectors: Tensor, view: View) -> Tensor:
     batch, heads, _, num_keys = view.sizes
     source = view.source
     rows = rows.expand(batch, heads, *rows.shape[2:])
+    no_autocast = torch.autocast(source.device.type, enabled=False)
+    fused = fused_rows(view, BUDGET) if rows.shape[2] else None
+    if fused is not None and fused.has_columns:
+        with suppress(NeedsTiles), torch.no_grad(), no_autocast:
+            product = view.outline.trim(fused.times_rows(rows))
+            return product[..., 0, :] if vectors.dim() == 1 else product
+
     sums = torch.zeros(
         batch, heads, rows.shape[2], num_keys, dtype=source.dtype, device=source.device
     )
