@@ -43,11 +43,11 @@ from jaxtyping import Int, Int8
 from torch import Tensor
 
 from regard.attention.choose import RankWork
-from regard.attention.ring.shards import PositionRuns, ShardPositions, position_set
+from regard.attention.ring.shards import PositionRuns, ShardPositions
 from regard.patterns import Layout, Pattern, layout
 from regard.patterns.layout import Strip, StripRows
 from regard.patterns.layout_cache import cached
-from regard.patterns.pairs import Pairs, PositionSet
+from regard.patterns.pairs import Pairs, PositionSet, position_set
 from regard.patterns.pattern import Cover, Span
 
 _MOST_RUNS = 64
