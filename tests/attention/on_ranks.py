@@ -62,7 +62,7 @@ def planned(case: Case, dealt: list[Tensor]) -> tuple[Any, list[tuple[int, int]]
 def in_order(x: Tensor, pattern: Pattern) -> Tensor:
     """Attend without positions: each rank follows the one before."""
     rank, size = distributed.get_rank(), distributed.get_world_size()
-    part = x.chunk(size, dim=2)[rank]
+    part = x.tensor_split(size, dim=2)[rank]
     return regard.attend(part, part, part, pattern=pattern, group=distributed.group.WORLD)
 
 

@@ -150,8 +150,9 @@ def test_shards_are_put_together_again(ring: Ranks) -> None:
             torch.testing.assert_close(whole, x, rtol=0, atol=0)
 
 
-def test_ranks_follow_one_another_by_default(ring: Ranks) -> None:
-    x = torch.randn(1, 2, 24, 4, dtype=torch.float64)
+@pytest.mark.parametrize("length", [24, 3], ids=["equal parts", "of 4 ranks, one has nothing"])
+def test_ranks_follow_one_another_by_default(ring: Ranks, length: int) -> None:
+    x = torch.randn(1, 2, length, 4, dtype=torch.float64)
     found = torch.cat(ring(on_ranks.in_order, x, causal()), dim=2)
     expected = regard.attend(x, x, x, pattern=causal(), backend="reference")
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)

@@ -26,7 +26,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from regard.attention.call import Attention, autocasts, default_scale
 from regard.patterns import Pattern
 from regard.patterns.dense_keys import MAX_DENSE_QUERIES, dense_keys
-from regard.patterns.layout_cache import cached
+from regard.patterns.layout_cache import already_cached, cached
 from regard.patterns.pattern import Everyone
 from regard.patterns.regular import Causal
 
@@ -96,12 +96,11 @@ def cached_step(
     query: Tensor, key: Tensor, value: Tensor, pattern: object, scale: Any, positions: Any
 ) -> DecodeStep | None:
     """Return the cached step of a call with unchecked arguments, if any."""
-    cached_values = vars(pattern).get("_made") if isinstance(pattern, Pattern) else None
-    if not cached_values or not query.dtype == key.dtype == value.dtype:
+    if not isinstance(pattern, Pattern) or not query.dtype == key.dtype == value.dtype:
         return None
     if positions is not None and not _is_last(positions, query, key):
         return None
-    step = cached_values.get(_name(query, key, value, scale))
+    step = already_cached(pattern, _name(query, key, value, scale))
     if step is None or not query.device == key.device == value.device:
         return None
     return None if autocasts(query.device) else step

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.patterns import Pattern
+from regard.positions.bias import Adjusted, Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,14 +36,7 @@ class Forbidden:
         """That of the pattern."""
         return self.pattern.batch_size
 
-    def adjust(
-        self,
-        scores: Float[Tensor, "*#pairs"],
-        batch: Int[Tensor, "*#pairs"],
-        head: Int[Tensor, "*#pairs"],
-        query: Int[Tensor, "*#pairs"],
-        key: Int[Tensor, "*#pairs"],
-    ) -> Float[Tensor, "..."]:
+    def adjust(self, scores: Floats, batch: Ints, head: Ints, query: Ints, key: Ints) -> Adjusted:
         """Return the adjusted scores; see `Bias.adjust`."""
         chosen = torch.zeros(self.num_heads, dtype=torch.bool, device=head.device)
         chosen[list(self.heads)] = True

@@ -13,7 +13,11 @@ MAX_DENSE_QUERIES = 16
 """Up to this many queries get a dense mask instead of a layout."""
 
 _WORTH_COPYING = 4
-"""Keys are gathered if at most one in this many is allowed."""
+"""Keys are gathered if at most one in this many is allowed.
+
+One thread, one query with 4 heads of 64 and 4,096 keys: a slice with a mask takes 0.54 ms; to
+gather one in 3, 4, 6 and 8 of them 0.93, 0.71, 0.45 and 0.35.
+"""
 
 
 class DenseKeys(NamedTuple):

@@ -46,7 +46,11 @@ WRITTEN_PAIRS = 1 << 22
 """Largest number of pairs for which the masks of a layout are materialised, a byte each."""
 
 _WORTH_A_CALL = 1 << 13
-"""Pairs of a rectangle from which on a call of its own costs less than gathering its rows."""
+"""Pairs of a rectangle from which on a call of its own costs less than gathering its rows.
+
+One thread, 4 heads of 64, 16 rectangles of 64 queries: with 64 keys 2.9 ms for calls of their own
+and 2.3 for one with gathered rows, with 128 keys 4.0 and 3.9, with 256 keys 6.1 and 7.1.
+"""
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,11 @@ def cached(pattern: Pattern, name: Hashable, make: Callable[[], Made]) -> Made:
     return value
 
 
+def already_cached(pattern: Pattern, name: Hashable) -> Any:
+    """Return the value that this pattern, not an equal one, has cached; None if it has not."""
+    return vars(pattern).get("_made", {}).get(name)
+
+
 def _shared(pattern: Pattern, name: Hashable, make: Callable[[], Made]) -> Made:
     """Return the cached value of an equal pattern, or make it."""
     if not all(map(compares_by_value, pattern.leaves())):

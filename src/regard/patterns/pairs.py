@@ -1,6 +1,6 @@
 """A set of queries × a set of keys."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -66,6 +66,17 @@ class PositionSet:
         return f"[{', '.join(runs)}]"
 
 
+def position_set(runs: Iterable[tuple[int, int]]) -> PositionSet:
+    """Return the positions of runs as a set; these may touch, or be empty."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in sorted(runs):
+        if joined and joined[-1][1] == start:
+            start = joined.pop()[0]
+        if start < stop:
+            joined.append((start, stop))
+    return PositionSet(tuple(joined))
+
+
 @dataclass(frozen=True)
 class Pairs(Pattern):
     """Each query of a set may attend to each key of another."""
@@ -114,7 +125,7 @@ def pairs(*, queries: Positions = slice(None), keys: Positions = slice(None)) ->
             of positions, or one position; all by default. None may be below 0.
         keys: positions of the keys, in the same way.
     """
-    return Pairs(_position_set("queries", queries), _position_set("keys", keys))
+    return Pairs(_set_of_argument("queries", queries), _set_of_argument("keys", keys))
 
 
 def _step(rows: Int[Tensor, "1 rows"]) -> int | None:
@@ -122,7 +133,7 @@ def _step(rows: Int[Tensor, "1 rows"]) -> int | None:
     return 1 if is_consecutive(rows[0]) else None
 
 
-def _position_set(name: str, positions: Positions) -> PositionSet:
+def _set_of_argument(name: str, positions: Positions) -> PositionSet:
     """Return the set of positions of an argument."""
     rule = (
         f"pairs: {name} must be a range, a slice or a list of positions from 0 on, "
@@ -133,7 +144,7 @@ def _position_set(name: str, positions: Positions) -> PositionSet:
     if isinstance(positions, slice):
         return _set_of_slice(positions, rule)
     if isinstance(positions, range) and positions.step == 1 and positions.start >= 0:
-        return PositionSet(((positions.start, positions.stop),) if len(positions) else ())
+        return position_set([(positions.start, positions.stop)])
 
     if isinstance(positions, int) and not isinstance(positions, bool):
         positions = [positions]
@@ -141,7 +152,7 @@ def _position_set(name: str, positions: Positions) -> PositionSet:
     values = whole_numbers(positions) if is_list else None
     if values is None or values.dim() != 1 or (len(values) > 0 and values.min() < 0):
         raise ValueError(rule)
-    return PositionSet(_runs_of(sorted(set(to_list(values)))))
+    return position_set((position, position + 1) for position in set(to_list(values)))
 
 
 def _set_of_slice(positions: slice, rule: str) -> PositionSet:
@@ -154,15 +165,4 @@ def _set_of_slice(positions: slice, rule: str) -> PositionSet:
 
     start = -_END if positions.start is None else positions.start
     stop = _END if positions.stop is None else positions.stop
-    return PositionSet(((start, stop),) if start < stop else ())
-
-
-def _runs_of(positions: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return ascending positions as runs of neighbours."""
-    runs: list[tuple[int, int]] = []
-    for position in positions:
-        if runs and runs[-1][1] == position:
-            runs[-1] = (runs[-1][0], position + 1)
-        else:
-            runs.append((position, position + 1))
-    return tuple(runs)
+    return position_set([(start, stop)])

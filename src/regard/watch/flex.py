@@ -9,14 +9,14 @@ from types import FunctionType
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int, Int8
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from regard.internals import skip_compile
 from regard.patterns import Cover, Pattern
 from regard.patterns.from_mask import FromMask
-from regard.patterns.pattern import Span
+from regard.patterns.pattern import Bools, Covers, Ints, Span
 from regard.positions.bias import compose
 from regard.watch.listeners import Listeners
 from regard.watch.raw_call import RawCall
@@ -69,9 +69,7 @@ class BlockPattern(Pattern):
         """Read other tensors from now on; see `Traced.keep`."""
         self._rule.keep(keep_tensor)
 
-    def test(
-        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
-    ) -> Bool[Tensor, "..."]:
+    def test(self, batch: Ints, query: Ints, key: Ints) -> Bools:
         if self.batch_size is None:
             batch = torch.zeros_like(batch)
         head = torch.zeros_like(batch)
@@ -84,7 +82,7 @@ class BlockPattern(Pattern):
         some, full = (x.mask.to(key.device)[place] for x in (self._some, self._full))
         return (some & (full | found)).expand(shape)
 
-    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
+    def cover_spans(self, batch: Ints, query: Span, key: Span) -> Covers:
         height, width = self.blocks.BLOCK_SIZE
         # `from_mask` aligns the last query with the last key.
         behind = self._some.mask.shape[2] - self._some.mask.shape[1]

@@ -43,11 +43,11 @@ from jaxtyping import Int, Int8
 from torch import Tensor
 
 from regard.attention.choose import RankWork
-from regard.attention.ring.shards import PositionRuns, ShardPositions, position_set
+from regard.attention.ring.shards import PositionRuns, ShardPositions
 from regard.patterns import Layout, Pattern, layout
 from regard.patterns.layout import Strip, StripRows
 from regard.patterns.layout_cache import cached
-from regard.patterns.pairs import Pairs, PositionSet
+from regard.patterns.pairs import Pairs, PositionSet, position_set
 from regard.patterns.pattern import Cover, Span
 
 _MOST_RUNS = 64
@@ -101,12 +101,12 @@ def ring_schedule(pattern: Pattern, shards: ShardPositions, rank: int, block: in
 
     def make() -> RingSchedule:
         steps = [ring_step(pattern, shards, rank, (rank - t) % size, block) for t in range(size)]
-        remote = [ring_step(pattern, shards, (rank + t) % size, rank, block) for t in range(size)]
+        other = [ring_step(pattern, shards, (rank + t) % size, rank, block) for t in range(1, size)]
 
         # Positions of this rank may be in any order: find those that a remote step needs.
         order = shards.positions(rank).argsort()
         ascending = shards.positions(rank)[order]
-        needed = (step.positions[step.owned].contiguous() for step in remote)
+        needed = (step.positions[step.owned].contiguous() for step in (steps[0], *other))
         sent = [order[torch.searchsorted(ascending, positions)] for positions in needed]
         return RingSchedule(tuple(steps), tuple(sent))
 

@@ -1,6 +1,5 @@
 """Which positions of a sequence each rank has."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor, distributed
 
 from regard.errors import check_choice
-from regard.patterns.pairs import PositionSet
+from regard.patterns.pairs import PositionSet, position_set
 
 Order = Literal["zigzag", "contiguous"]
 
@@ -51,16 +50,6 @@ class ShardPositions:
     def position_set(self, rank: int) -> PositionSet:
         """Return the positions of a rank as a set."""
         return position_set(self.runs[rank])
-
-
-def position_set(runs: Iterable[tuple[int, int]]) -> PositionSet:
-    """Return the positions of runs as a set."""
-    joined: list[tuple[int, int]] = []
-    for start, stop in sorted(runs):
-        if joined and joined[-1][1] == start:
-            start = joined.pop()[0]
-        joined.append((start, stop))
-    return PositionSet(tuple(joined))
 
 
 def runs_of(positions: Int[Tensor, "local"]) -> PositionRuns:
