@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from itertools import product
 from typing import Any, get_type_hints
 
@@ -175,6 +176,7 @@ def test_plan_says_what_is_sent(ring: Ranks) -> None:
         assert str(plan).startswith(f"blocks: the sequence is shared by {count} ranks. ")
 
 
+@pytest.mark.parametrize("written", [True, False])
 @pytest.mark.parametrize("order", ["zigzag", "contiguous"])
 @pytest.mark.parametrize(
     "pattern",
@@ -189,9 +191,11 @@ def test_plan_says_what_is_sent(ring: Ranks) -> None:
     ids=str,
 )
 def test_steps_have_each_pair_once(
-    pattern: Pattern, order: Any, monkeypatch: pytest.MonkeyPatch
+    pattern: Pattern, order: Any, written: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule, "_RUN_LENGTH", 8)
+    if not written:
+        monkeypatch.setattr(import_module("regard.patterns.layout"), "WRITTEN_PAIRS", 0)
     shards = shard_positions(96, 2, order)
     for rank, source in product(range(2), repeat=2):
         step = schedule.ring_step(pattern, shards, rank, source, 16)
@@ -201,7 +205,7 @@ def test_steps_have_each_pair_once(
         found = torch.zeros_like(expected)
         for strip in step.layout.strips:
             for batch in range(2) if strip.batch is None else [strip.batch]:
-                mask = strip.allowed(queries, batch, torch.device("cpu"))
+                mask = strip.allowed(queries, batch, torch.device("cpu"), step.positions)
                 for number in range(strip.num_rectangles):
                     rows, keys = strip.queries.index()[number], strip.keys.index()[number]
                     allowed = torch.ones(1, 1, 1) if mask is None else mask

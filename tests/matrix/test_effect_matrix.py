@@ -129,9 +129,14 @@ class TestReductions:
             for column, left in enumerate(range(0, expected.shape[3], found.width)):
                 cell = expected[:, :, top : top + found.height, left : left + found.width]
                 near(found.cells[..., row, column], cell.mean(dim=(2, 3)), case)
-                cell = cell.flatten(2)
-                signed = cell.gather(2, cell.abs().argmax(dim=2, keepdim=True))[..., 0]
-                near(largest_of.cells[..., row, column], signed, case)
+                # A row of two keys has two effects of one size: rounding decides between them.
+                cell, top_of_cell = cell.flatten(2), largest_of.cells[..., row, column]
+                sizes, places = cell.abs().topk(min(2, cell.shape[2]), dim=2)
+                near(top_of_cell.abs(), sizes[..., 0], case)
+                signed = cell.gather(2, places[..., :1])[..., 0]
+                tied = sizes[..., 0] - sizes[..., -1] < 1e-6 * sizes[..., 0]
+                tied = tied & (cell.shape[2] > 1)
+                near(top_of_cell.where(~tied, signed), signed, case)
 
     @pytest.mark.parametrize("count", [1, 3, 70])
     def test_top_keys(self, case: Case, count: int) -> None:

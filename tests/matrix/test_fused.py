@@ -10,7 +10,7 @@ from torch import Tensor
 import regard
 from regard.matrix import EffectiveKeys, Entropy, Offsets, Pool, Received, fused
 from regard.patterns import Pattern, from_mask
-from regard.patterns.transposed import transposed
+from regard.patterns.remapped import remapped
 from regard.positions import alibi
 from tests.matrix.cases import assert_within
 
@@ -138,7 +138,7 @@ def test_every_pattern(name: str, calls: list[str]) -> None:
 @pytest.mark.parametrize("name", PATTERNS)
 def test_the_transposed_pattern(name: str) -> None:
     pattern = PATTERNS[name]()
-    exchanged = transposed(pattern)
+    exchanged = remapped(pattern, exchanged=True)
     mask = pattern.allows(range(LENGTH), range(LENGTH))
     assert torch.equal(exchanged.allows(range(LENGTH), range(LENGTH)), mask.mT)
     torch.manual_seed(0)

@@ -1,8 +1,20 @@
 """A step of generation: a few queries at the end of the keys, prepared once for all layers.
 
+A query that is alone needs no layout of blocks, only the keys that it may attend to: a slice, which
+copies nothing, or a list of them, if they are few. Of the step at position 9:
+
+    keys                             0 1 2 3 4 5 6 7 8 9
+    causal & window(before=3)        · · · · · · ■ ■ ■ ■     the slice 6:10, no mask
+    … | global_at([4])               · · · · ■ · ■ ■ ■ ■     the slice 4:10, and a mask
+    … | global_at([0])               ■ · · · · · ■ ■ ■ ■     the slice 0:10, and a mask
+
 For one query, checking the arguments would take as long as the kernel. So everything that depends
 only on their shapes and on the pattern is cached with the pattern: the first layer checks its
 arguments and caches the step (`cache_step`), the others find it by their shapes (`cached_step`).
+
+Cost, one thread, 4 heads of 64, one query with 1,024 of 4,096 keys: the kernel 144 µs, a cached
+step 218, with the checks 349. A step with a bias, dropout, or the plain causal pattern, for which
+the kernel needs no mask, is not cached.
 """
 
 from typing import Any, NamedTuple

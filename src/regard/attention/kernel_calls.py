@@ -194,7 +194,8 @@ def _adjust_scores(
 def _allowed(
     inputs: AttentionInputs, layout: Layout, strip: Strip, batch: int
 ) -> Bool[Tensor, "rectangles 1 queries keys"] | None:
-    allowed = strip.allowed(layout.query_positions, batch, inputs.query.device)
+    positions, device = layout.query_positions, inputs.query.device
+    allowed = strip.allowed(positions, batch, device, layout.key_positions)
     return None if allowed is None else allowed[:, None]
 
 
@@ -206,8 +207,8 @@ def _positions_of(
     return (
         torch.tensor(batch, device=device),
         torch.arange(inputs.num_heads, device=device)[:, None, None],
-        layout.query_positions[strip.queries.index()].to(device)[:, None, :, None],
-        strip.keys.index().to(device)[:, None, None, :],
+        strip.queries.positions(layout.query_positions, device)[:, None, :, None],
+        strip.keys.positions(layout.key_positions, device)[:, None, None, :],
     )
 
 

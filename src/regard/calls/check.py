@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.internals import without_torch_function
 from regard.matrix.scores import Scores
-from regard.matrix.source import Buffers, Index, KeyColumns
+from regard.matrix.source import Buffers, Index, KeyColumns, QueryRows
 from regard.patterns import everyone
 from regard.patterns.pattern import Everyone
 
@@ -149,7 +149,8 @@ def row_gaps(
     batch, heads, _, num_keys = source.shape
     with torch.autocast(source.device.type, enabled=False):
         # 1. Scores.
-        rows = source.rows(range(batch), range(heads), chosen)
+        positions = source.positions(chosen).to(source.device)
+        rows = QueryRows(range(batch), range(heads), chosen, positions)
         partial = [] if isinstance(source.full_pattern, Everyone) else [slice(0, num_keys)]
         columns = KeyColumns(range(num_keys), partial)
         scores = source.scores(rows, columns, Buffers(source.dtype, source.device))

@@ -21,7 +21,8 @@ from regard.effects.places import GrowingKeys, has_tokens, is_memory, places
 from regard.internals import without_torch_function
 from regard.matrix.scores import Scores
 from regard.patterns import Cover, Pattern
-from regard.patterns.pattern import Shifted, Span, intersect
+from regard.patterns.pattern import Span, intersect
+from regard.patterns.remapped import remapped
 from regard.positions.bias import compose
 from regard.watch.masks import Masks, Sizes
 from regard.watch.module_stack import Frame
@@ -369,10 +370,7 @@ class _KnockOut(Alteration):
                 "pass positions=, that of the first query, or cross=True if queries and keys are "
                 "two sequences",
             )
-        shift = first_query - assumed
-        if shift == stand.first_key and (not shift or self._pattern.relative):
-            return self._pattern
-        return Shifted(self._pattern, shift, stand.first_key)
+        return remapped(self._pattern, first_query - assumed, stand.first_key)
 
     def _check_first_key(self, site: CallSite, queries: int, key: Tensor) -> None:
         """Refuse keys of which the first is no token."""

@@ -4,7 +4,7 @@ Each function avoids something that is slow: repeated keys, underflow, a pass ov
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -20,8 +20,6 @@ ROW_GROUP = 16
 
 How = Literal["sum", "max", "signed max"]
 """The sum, the maximum, or the number with the largest absolute value, with its sign."""
-
-_ALL = (slice(None),)
 
 
 def head_runs(heads: range, group: int, most: int) -> Iterator[range]:
@@ -74,15 +72,7 @@ def write_products(
             torch.bmm(head_rows, head_columns.mT, out=head_outs)
 
 
-def lowest_exponent(dtype: torch.dtype) -> float:
-    """Return the lowest x that `exponential_` takes for more than 0, but for rounding.
-
-    It is 0.25 above the logarithm of the smallest normal number.
-    """
-    return math.log(torch.finfo(dtype).tiny) + 0.25
-
-
-def exponential_(x: Tensor, out: Tensor | None = None, low: Sequence[slice] = _ALL) -> Tensor:
+def exponential_(x: Tensor, out: Tensor | None = None) -> Tensor:
     """Return e to the power of x, 0 where that is below 1.29 times the smallest normal number.
 
     PyTorch's exponential is some sixty times slower on the CPU where the result underflows, as it
@@ -92,15 +82,11 @@ def exponential_(x: Tensor, out: Tensor | None = None, low: Sequence[slice] = _A
     Args:
         x: the exponents, which are raised in place.
         out: where to write the result; by default in place.
-        low: the runs of the last axis in which results may underflow; by default all of it.
     """
-    least = lowest_exponent(x.dtype)
-    for span in low:
-        x[..., span].clamp_min_(least)
-    result = torch.exp(x, out=x if out is None else out)
-    for span in low:
-        functional.threshold(result[..., span], math.exp(least + 1e-3), 0.0, inplace=True)
-    return result
+    # 0.25 above the logarithm of the smallest normal number.
+    least = math.log(torch.finfo(x.dtype).tiny) + 0.25
+    result = torch.exp(x.clamp_min_(least), out=x if out is None else out)
+    return functional.threshold(result, math.exp(least + 1e-3), 0.0, inplace=True)
 
 
 def grouped(values: Tensor, axis: int, how: How, size: int = GROUP, skipped: int = 0) -> Tensor:

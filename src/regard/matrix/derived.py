@@ -6,7 +6,7 @@ effect         A[i, j] · (g_i·v_j − g_i·o_i)
 norm           A[i, j] · ‖v_j W_O‖
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -14,15 +14,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.matrix.arithmetic import (
-    ROW_GROUP,
     as_rows_of_key_heads,
-    grouped,
-    head_runs,
     key_heads_of,
     write_products,
 )
 from regard.matrix.source import (
     OVERWRITTEN,
+    Block,
     Buffers,
     Columns,
     Facts,
@@ -32,7 +30,6 @@ from regard.matrix.source import (
     PairMask,
     QueryRows,
     Source,
-    WeightBlock,
     put,
     read,
     take,
@@ -42,14 +39,36 @@ from regard.versions import Overwritten, Versions
 
 
 @dataclass(eq=False)
-class Derived:
-    """The common part of sources that multiply weights with something.
+class Weighted:
+    """The weight of each pair times a factor, which a subclass computes; a `Source`.
 
     Attributes:
-        weights: the attention matrix.
+        weights: the source of the weights.
     """
 
     weights: Source
+
+    signed = False
+
+    def factors(self, rows: QueryRows, columns: Columns, buffers: Buffers) -> Iterator[Tensor]:
+        """Yield the factors of each chunk of columns, [batch, heads, rows or 1, columns]."""
+        raise NotImplementedError
+
+    def prepare(self, rows: QueryRows, columns: Columns, weights: Sequence[Tensor]) -> None:
+        """Compute and keep what the factors need of whole rows, from their weights."""
+
+    def block(
+        self, rows: QueryRows, columns: Columns, facts: Facts, buffers: Buffers, *, whole: bool
+    ) -> Block:
+        self.check()
+        known = self.has_lse(rows.batch, rows.heads, rows.queries)
+        weights, _ = self.weights.block(rows, columns, (), buffers, whole=whole)
+        chunks = weights.split([len(chunk.keys) for chunk in columns], dim=3)
+        if whole and not known:
+            self.prepare(rows, columns, chunks)
+        for numbers, factor in zip(chunks, self.factors(rows, columns, buffers), strict=True):
+            numbers.mul_(factor)
+        return weights, {}
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -78,16 +97,23 @@ class Derived:
     def positions(self, queries: Index) -> Int[Tensor, "rows"]:
         return self.weights.positions(queries)
 
-    def head_runs(self, heads: range, most: int) -> Iterator[range]:
-        return self.weights.head_runs(heads, most)
+    @property
+    def group(self) -> int:
+        return self.weights.group
 
     def allowed(self, rows: QueryRows, keys: Index) -> PairMask:
         return self.weights.allowed(rows, keys)
 
+    def has_lse(self, batch: range, heads: range, queries: Index) -> bool:
+        return self.weights.has_lse(batch, heads, queries)
+
+    def check(self) -> None:
+        self.weights.check()
+
 
 @dataclass(eq=False)
-class Norms(Derived):
-    """The weight of each pair times a number ≥ 0 for its key; a `Source`.
+class Norms(Weighted):
+    """The weight of each pair times a number ≥ 0 for its key.
 
     Attributes:
         norms: [batch, heads, keys].
@@ -95,33 +121,14 @@ class Norms(Derived):
 
     norms: Float[Tensor, "batch heads keys"]
 
-    signed = False
-
-    def check(self) -> None:
-        self.weights.check()
-
-    def rows(self, batch: range, heads: range, queries: Index) -> QueryRows:
-        return self.weights.rows(batch, heads, queries)
-
-    def has_lse(self, batch: range, heads: range, queries: Index) -> bool:
-        return self.weights.has_lse(batch, heads, queries)
-
-    def compute_lse(self, rows: QueryRows, columns: Columns, buffers: Buffers) -> None:
-        self.weights.compute_lse(rows, columns, buffers)
-
-    def block(
-        self, rows: QueryRows, columns: Columns, facts: Facts, buffers: Buffers, *, whole: bool
-    ) -> WeightBlock:
-        weights = self.weights.block(rows, columns, (), buffers, whole=whole).weights
-        parts = weights.split([len(chunk.keys) for chunk in columns], dim=3)
-        for chunk, part in zip(columns, parts, strict=True):
-            part.mul_(read(self.norms, rows.batch, rows.heads, chunk.keys)[..., None, :])
-        return WeightBlock(weights)
+    def factors(self, rows: QueryRows, columns: Columns, buffers: Buffers) -> Iterator[Tensor]:
+        for chunk in columns:
+            yield read(self.norms, rows.batch, rows.heads, chunk.keys)[..., None, :]
 
 
 @dataclass(eq=False)
-class Effects(Derived):
-    """The effect of each pair, or its contribution, from weights, values and gradients; a `Source`.
+class Effects(Weighted):
+    """The effect of each pair, or its contribution, from weights, values and gradients.
 
     With g the gradient of a target with respect to the output o, the contribution of a pair is
     A · (g·v), and its effect A · (g·v − g·o).
@@ -147,7 +154,7 @@ class Effects(Derived):
     def __post_init__(self) -> None:
         tensors = (("value", self.value), ("gradient", self.gradient))
         self._versions = Versions((name, x) for name, x in tensors if isinstance(x, Tensor))
-        # The sum of the contributions of a row, which is g·o. NaN where it isn't known yet.
+        # g·o, the sum of the contributions of a row. NaN where it isn't known yet.
         with torch.inference_mode(False):
             self._row_totals = torch.full(
                 self.shape[:3], torch.nan, dtype=self.dtype, device=self.device
@@ -158,22 +165,10 @@ class Effects(Derived):
         """How many heads share the values of one key head."""
         return self.shape[1] // self.value.shape[1]
 
-    def head_runs(self, heads: range, most: int) -> Iterator[range]:
-        return head_runs(heads, self.group, most)
-
     def check(self) -> None:
         self.weights.check()
         if (name := self._versions.modified()) is not None:
             raise Overwritten(self.overwritten.format(name=name))
-
-    def rows(self, batch: range, heads: range, queries: Index) -> "_EffectRows":
-        self.check()
-        key_heads = key_heads_of(heads, self.group)
-        assert key_heads is not None
-        rows = self.weights.rows(batch, heads, queries)
-        gradient = read(self.gradient, batch, heads, queries).to(self.dtype)
-        gradient = as_rows_of_key_heads(gradient, len(key_heads))
-        return _EffectRows(batch, heads, queries, rows.positions, rows, gradient, key_heads)
 
     def has_lse(self, batch: range, heads: range, queries: Index) -> bool:
         """Return whether parts of rows can be computed: whether g·o is known too."""
@@ -190,91 +185,36 @@ class Effects(Derived):
         known = self._row_totals if self.known_totals is None else self.known_totals
         return read(known, batch, heads, queries)
 
-    def compute_lse(self, rows: QueryRows, columns: Columns, buffers: Buffers) -> None:
-        """Compute and keep the log-sum-exp of rows, and g·o."""
-        assert isinstance(rows, _EffectRows)
-        if not self.weights.has_lse(rows.batch, rows.heads, rows.queries):
-            self.weights.compute_lse(rows.of_weights, columns, buffers)
-        if not self.contributions:
-            weights = (
-                self.weights.block(rows.of_weights, [chunk], (), buffers, whole=False).weights
-                for chunk in columns
-            )
-            self._compute_totals(rows, columns, weights, buffers)
-
-    def _compute_totals(
-        self, rows: "_EffectRows", columns: Columns, weights: Iterator[Tensor], buffers: Buffers
-    ) -> Tensor | None:
-        """Compute and keep g·o of rows, from their weights on all allowed columns.
-
-        Return A · (g·v), if columns are in one part; of several parts it takes too much memory.
-        """
-        shape = (len(rows.batch), len(rows.heads), len(rows.queries))
-        total = torch.zeros(shape, dtype=self.dtype, device=self.device)
-        contributions: Tensor | None = None
+    def prepare(self, rows: QueryRows, columns: Columns, weights: Sequence[Tensor]) -> None:
+        gradient = self._gradient(rows)
+        output = torch.zeros_like(gradient)
         for chunk, part in zip(columns, weights, strict=True):
-            contributions = self._products(rows, chunk, buffers).mul_(part)
-            total += contributions.sum(dim=3)
-        for sequence, sequence_total in zip(rows.batch, total, strict=True):
-            put(take(self._row_totals[sequence], 0, rows.heads), 1, rows.queries, sequence_total)
-        return contributions if len(columns) == 1 else None
+            value = self._value(rows, chunk)
+            output += as_rows_of_key_heads(part, value.shape[1]) @ value
+        totals = (gradient * output).sum(dim=3).view(rows.sizes)
+        for sequence, sequence_totals in zip(rows.batch, totals, strict=True):
+            put(take(self._row_totals[sequence], 0, rows.heads), 1, rows.queries, sequence_totals)
 
-    def _products(
-        self, rows: "_EffectRows", columns: KeyColumns, buffers: Buffers
-    ) -> Float[Tensor, "batch heads rows columns"]:
-        """Compute g·v."""
-        value = read(self.value, rows.batch, rows.key_heads, columns.keys).to(self.dtype)
-        products = buffers("products", *rows.gradient.shape[:3], value.shape[2])
-        write_products(rows.gradient, value, products)
-        return products.view(len(rows.batch), len(rows.heads), -1, value.shape[2])
-
-    def block(
-        self, rows: QueryRows, columns: Columns, facts: Facts, buffers: Buffers, *, whole: bool
-    ) -> WeightBlock:
-        assert isinstance(rows, _EffectRows)
-
-        # 1. Weights, and g·o of the rows. If that has just been computed, so have contributions.
-        numbers = self.weights.block(rows.of_weights, columns, (), buffers, whole=whole).weights
-        parts = numbers.split([len(chunk.keys) for chunk in columns], dim=3)
-        contributions: Tensor | None = None
-        if whole and not self.has_lse(rows.batch, rows.heads, rows.queries):
-            contributions = self._compute_totals(rows, columns, iter(parts), buffers)
+    def factors(self, rows: QueryRows, columns: Columns, buffers: Buffers) -> Iterator[Tensor]:
+        gradient = self._gradient(rows)
         totals = self.totals_of(rows.batch, rows.heads, rows.queries)[..., None]
+        for chunk in columns:
+            value = self._value(rows, chunk)
+            products = buffers("products", *gradient.shape[:3], value.shape[2])
+            write_products(gradient, value, products)
+            products = products.view(*rows.sizes, value.shape[2])
+            yield products if self.contributions else products.sub_(totals)
 
-        # 2. Effects in place of the weights. The buffer of products is free again afterwards.
-        group_max: list[Tensor] = []
-        sums: list[Tensor] = []
-        for chunk, part in zip(columns, parts, strict=True):
-            if contributions is None:
-                products = self._products(rows, chunk, buffers)
-                part.mul_(products if self.contributions else products.sub_(totals))
-            else:
-                products = contributions
-                torch.addcmul(products, part, totals, value=-1.0, out=part)
-            if "group_max" in facts:
-                group_max.append(grouped(torch.abs(part, out=products), 3, "max"))
-            if "sums" in facts:
-                sums.append(grouped(part, 2, "sum", ROW_GROUP))
+    def _gradient(self, rows: QueryRows) -> Float[Tensor, "batch key_heads grouped_rows value_dim"]:
+        gradient = read(self.gradient, rows.batch, rows.heads, rows.queries).to(self.dtype)
+        return as_rows_of_key_heads(gradient, len(self._key_heads(rows)))
 
-        # 3. Statistics of all columns.
-        block = WeightBlock(numbers)
-        if group_max:
-            block.group_max = torch.cat(group_max, dim=3)
-        if sums:
-            block.sums = torch.cat(sums, dim=3)
-        return block
+    def _value(
+        self, rows: QueryRows, columns: KeyColumns
+    ) -> Float[Tensor, "batch key_heads columns value_dim"]:
+        return read(self.value, rows.batch, self._key_heads(rows), columns.keys).to(self.dtype)
 
-
-@dataclass(eq=False)
-class _EffectRows(QueryRows):
-    """Rows, with the gradients of their outputs.
-
-    Attributes:
-        of_weights: the same rows of the weights.
-        gradient: heads that share a key head lie one after the other.
-        key_heads: the key heads that they attend with.
-    """
-
-    of_weights: QueryRows
-    gradient: Float[Tensor, "batch key_heads grouped_rows value_dim"]
-    key_heads: range
+    def _key_heads(self, rows: QueryRows) -> range:
+        key_heads = key_heads_of(rows.heads, self.group)
+        assert key_heads is not None
+        return key_heads

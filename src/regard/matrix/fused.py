@@ -35,6 +35,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.attention import attend_with_lse
+from regard.matrix.arithmetic import head_runs
 from regard.matrix.scores import Scores
 from regard.matrix.sharded import sharded_queries
 from regard.matrix.source import read
@@ -43,7 +44,7 @@ from regard.patterns import Pattern
 from regard.patterns.allowed_queries import num_allowed_queries
 from regard.patterns.pattern import Everyone
 from regard.patterns.regular import Causal
-from regard.patterns.transposed import transposed
+from regard.patterns.remapped import remapped
 from regard.progress import progressing
 
 _NEGLIGIBLE = 4.0
@@ -314,21 +315,20 @@ class FusedRows:
         # Query, output and products; keys, shifted and as values.
         row = 4 * self._source.query.shape[3] * self._source.dtype.itemsize
         most = max(1, self._budget // max(1, batch * max(num_queries, num_keys) * row))
-        return list(self._source.head_runs(self.view.heads, min(most, num_heads)))
+        return list(head_runs(self.view.heads, self._source.group, min(most, num_heads)))
 
     def _read(self, run: range, start: int) -> _Heads:
         """Read a run of heads, of which the first is the view's head number `start`."""
         view, source = self.view, self._source
-        rows = source.rows(view.batch, run, view.queries)
-        query = rows.query.view(len(view.batch), len(run), len(view.queries), -1)
-        key = read(source.key, view.batch, rows.key_heads, view.keys).to(source.dtype)
+        query, key_heads = source.scaled_query(view.batch, run, view.queries), source.key_heads(run)
+        key = read(source.key, view.batch, key_heads, view.keys).to(source.dtype)
 
         # Relative to the mean, unless that is much longer than a key.
         mean = key.mean(dim=2, keepdim=True)
         shortest = key.norm(dim=3).amin(dim=2)[..., None, None]
         is_close = mean.norm(dim=3, keepdim=True) <= _NEGLIGIBLE * shortest
         mean = mean.masked_fill(~is_close, 0.0)
-        means = mean.repeat_interleave(len(run) // len(rows.key_heads), dim=1)
+        means = mean.repeat_interleave(len(run) // len(key_heads), dim=1)
 
         shift = (query @ means.mT)[..., 0]
         return _Heads(slice(start, start + len(run)), query, key - mean, shift)
@@ -471,9 +471,8 @@ def attend_to_queries(
         reverse = (x.flip(2) for x in (key, query, values))
         output, lse = attend_with_lse(*reverse, pattern=pattern, scale=1.0, positions=0)
         return output.flip(2), lse.flip(2)
-    return attend_with_lse(
-        key, query, values, pattern=transposed(pattern, first), scale=1.0, positions=0
-    )
+    exchanged = remapped(pattern, key=first, exchanged=True)
+    return attend_with_lse(key, query, values, pattern=exchanged, scale=1.0, positions=0)
 
 
 def _finite(output: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:

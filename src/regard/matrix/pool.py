@@ -52,7 +52,7 @@ class Pool:
     size: int
     how: Literal["mean", "max"] = "mean"
 
-    facts: ClassVar[tuple[Fact, ...]] = ("sums",)
+    facts: ClassVar[tuple[Fact, ...]] = ()
 
     def __post_init__(self) -> None:
         if self.size < 1:

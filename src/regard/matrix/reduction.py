@@ -16,7 +16,7 @@ from jaxtyping import UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.matrix.derived import Derived
+from regard.matrix.derived import Weighted
 from regard.matrix.source import Fact
 from regard.matrix.tiles import Tile
 from regard.matrix.view import AXES, Labels, Outline, View
@@ -222,7 +222,7 @@ def _check_places(first: Outline, second: Outline, axes: Sequence[str]) -> None:
 
 def require_weights(view: View, name: str) -> None:
     """Raise ValueError unless a matrix has weights, not numbers derived from them."""
-    if isinstance(view.source, Derived):
+    if isinstance(view.source, Weighted):
         raise ValueError(f"{name} needs weights, not effects or norms: use matrix.weights")
 
 

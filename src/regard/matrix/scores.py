@@ -1,9 +1,30 @@
-"""A matrix that is computed from queries and keys, on demand."""
+"""A matrix that is computed from queries and keys, on demand: its weights, and its log-sum-exps.
 
-from collections.abc import Iterator, Sequence
+A weight is e^(s − L), L the log-sum-exp of its row. Computing L first would compute every score
+twice. So each chunk of columns is exponentiated against its own row maximum m, while it is in the
+cache, and corrected when the row is complete (FlashAttention's rescaling, of weights):
+
+             chunk 1       chunk 2       chunk 3
+    row      e^(s − m₁)    e^(s − m₂)    e^(s − m₃)           1. one exponential per pair
+    sums     l₁            l₂            l₃
+                 L = log(l₁e^m₁ + l₂e^m₂ + l₃e^m₃ + e^sink)   2. one number per row
+    row      × e^(m₁ − L)  × e^(m₂ − L)  × e^(m₃ − L)         3. one product per pair
+
+Nothing overflows: s ≤ m and m ≤ L, except in masked chunks, where l = 0 and weights are 0. Entropy
+comes along: log w = (s − m) + (m − L), so that with t = Σ (s − m) e^(s − m) of a chunk
+
+    −Σ w log w = −Σ e^(m − L) (t + (m − L) l), summed over chunks,
+
+and so do maxima of neighbours, which are those of their scores, and sums over rows.
+
+Cost per pair: key_dim multiply-adds, one exponential, one product. L is kept: parts of the rows are
+computed from it. Tried and dropped: L first (1.12–1.2 times as long on the pages of a document),
+and exponentials of small scores without their maximum, corrected on demand (0.87–1.15, and two ways
+through every statistic).
+"""
+
 from dataclasses import dataclass, field
 from functools import cached_property
-from threading import Lock
 
 import torch
 from jaxtyping import Float, Int
@@ -16,13 +37,12 @@ from regard.matrix.arithmetic import (
     as_rows_of_key_heads,
     exponential_,
     grouped,
-    head_runs,
     key_heads_of,
-    lowest_exponent,
     write_products,
 )
 from regard.matrix.source import (
     OVERWRITTEN,
+    Block,
     Buffers,
     Columns,
     Fact,
@@ -32,7 +52,6 @@ from regard.matrix.source import (
     LazyTensor,
     PairMask,
     QueryRows,
-    WeightBlock,
     as_tensor,
     lowest,
     put,
@@ -44,18 +63,11 @@ from regard.patterns.pattern import Everyone
 from regard.positions import Bias
 from regard.versions import Overwritten, Versions
 
-_LOCK = Lock()
+_Query = Float[Tensor, "batch key_heads grouped_rows key_dim"]
+"""Scaled queries; heads that share a key head lie one after the other."""
 
-_MANY, _MANY_PAIRS = 32, 2**18
-"""From so many rows, keys and pairs on, norms take less time than the guards that they save."""
-
-_SMALL = 64.0
-"""Scores up to this size are exponentiated as they are: float32 has e⁶⁴ · n, and its inverse."""
-
-_PerRow = Float[Tensor, "batch heads rows 1"]
-
-_FactParts = dict[Fact, list[Tensor]]
-"""The statistics to compute, and their parts: a tensor for each chunk of columns."""
+_Parts = list[tuple[KeyColumns, Tensor]]
+"""Chunks of columns, and where to write their weights."""
 
 
 @dataclass(eq=False)
@@ -91,7 +103,7 @@ class Scores:
     mask_known: bool = True
     _versions: Versions = field(init=False, repr=False)
     _value_version: Versions = field(init=False, repr=False)
-    _kept_lse: Tensor | LazyTensor | None = field(default=None, init=False, repr=False)
+    _lse: Tensor | LazyTensor = field(init=False, repr=False)
 
     signed = False
 
@@ -103,6 +115,7 @@ class Scores:
         tensors += [("mask", tensor) for leaf in leaves for tensor in leaf.tensors]
         self._versions = Versions((name, x) for name, x in tensors if isinstance(x, Tensor))
         self._value_version = Versions([] if self.value is None else [("value", self.value)])
+        self._lse = self._first_lse()
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -147,8 +160,11 @@ class Scores:
             return self.query_positions[as_tensor(queries)]
         return as_tensor(queries) + self.query_positions
 
-    def head_runs(self, heads: range, most: int) -> Iterator[range]:
-        return head_runs(heads, self.group, most)
+    def key_heads(self, heads: range) -> range:
+        """Return the key heads that serve a run of heads."""
+        key_heads = key_heads_of(heads, self.group)
+        assert key_heads is not None
+        return key_heads
 
     def has_lse(self, batch: range, heads: range, queries: Index) -> bool:
         self.check()
@@ -185,15 +201,8 @@ class Scores:
         """Return the log-sum-exp of rows, sinks included; NaN where it isn't known yet."""
         return read(self._lse, batch, heads, queries)
 
-    @property
-    def _lse(self) -> Tensor | LazyTensor:
-        # Two threads that compute different rows write to one tensor.
-        with _LOCK:
-            if self._kept_lse is None:
-                self._kept_lse = self._new_lse()
-            return self._kept_lse
-
-    def _new_lse(self) -> Tensor | LazyTensor:
+    def _first_lse(self) -> Tensor | LazyTensor:
+        """Return what is known of the log-sum-exp of all rows, NaN elsewhere."""
         lse, shape = self.known_lse, self.shape
         if lse is not None and not isinstance(lse, Tensor):
             return lse
@@ -206,46 +215,6 @@ class Scores:
                 if self.sinks is not None:
                     lse = torch.logaddexp(lse, self.sinks.to(self.dtype)[:, None])
             return lse.to(self.dtype)
-
-    def rows(self, batch: range, heads: range, queries: Index) -> "_ScoreRows":
-        self.check()
-        key_heads = key_heads_of(heads, self.group)
-        assert key_heads is not None
-        query = read(self.query, batch, heads, queries).to(self.dtype) * self.scale
-        query = as_rows_of_key_heads(query, len(key_heads))
-        positions = self.positions(queries).to(self.device)
-        return _ScoreRows(batch, heads, queries, positions, query, key_heads)
-
-    def compute_lse(self, rows: QueryRows, columns: Columns, buffers: Buffers) -> None:
-        assert isinstance(rows, _ScoreRows)
-        parts: list[Tensor] = []
-        for chunk in columns:
-            scores, reach = self._scores_and_reach(rows, chunk, buffers)
-            base = self._base(scores.amax(dim=-1, keepdim=True))
-            low = _low(chunk, reach, base)
-            sums = exponential_(scores.sub_(base), low=low).sum(dim=-1, keepdim=True)
-            parts.append(base + sums.log())
-        if not parts:
-            shape = (len(rows.batch), len(rows.heads), len(rows.queries), 1)
-            parts = [torch.full(shape, -torch.inf, dtype=self.dtype, device=self.device)]
-        self._remember(rows, torch.cat(parts, dim=3))
-
-    def _base(self, top: _PerRow) -> Float[Tensor, "..."]:
-        """Return what is subtracted from scores before they are exponentiated: the row maximum.
-
-        Nothing is subtracted in rows whose pairs are all masked: their weights become 0.
-        """
-        return top.masked_fill(top <= lowest(self.dtype), 0.0)
-
-    def _remember(
-        self, rows: "_ScoreRows", parts: Float[Tensor, "batch heads rows parts"]
-    ) -> _PerRow:
-        """Join the log-sum-exp of parts of rows, and cache it; return it, 0 where it is −inf."""
-        lse = parts.logsumexp(dim=-1, keepdim=True)
-        if self.sinks is not None:
-            sinks = take(self.sinks.to(self.dtype), 0, rows.heads)
-            lse = torch.logaddexp(lse, sinks[:, None, None])
-        return _finite(self.keep_lse(rows.batch, rows.heads, rows.queries, lse[..., 0])[..., None])
 
     def keep_lse(
         self,
@@ -265,170 +234,110 @@ class Scores:
 
     def block(
         self, rows: QueryRows, columns: Columns, facts: Facts, buffers: Buffers, *, whole: bool
-    ) -> WeightBlock:
-        assert isinstance(rows, _ScoreRows)
-        sizes = (len(rows.batch), len(rows.heads), len(rows.queries))
-        width = sum(len(chunk.keys) for chunk in columns)
-        block = WeightBlock(buffers("weights", *sizes, width))
-
-        # 1. Weights, and parts of the statistics.
-        parts: _FactParts = {fact: [] for fact in facts}
+    ) -> Block:
+        self.check()
+        query = self._grouped_query(rows)
+        widths = [len(chunk.keys) for chunk in columns]
+        weights = buffers("weights", *rows.sizes, sum(widths))
+        parts = list(zip(columns, weights.split(widths, dim=3), strict=True))
         if whole and not self.has_lse(rows.batch, rows.heads, rows.queries):
-            lse = self._write_unknown(rows, columns, block, parts, buffers)
-        else:
-            lse = _finite(self.lse_of(rows.batch, rows.heads, rows.queries)[..., None])
-            self._write_known(rows, lse, columns, block, parts, buffers)
-
-        # 2. Statistics of all columns. So far maxima are those of scores.
-        if "entropy" in parts:
-            block.entropy = torch.cat(parts["entropy"], dim=3).sum(dim=3)
-        if "group_max" in parts:
-            block.group_max = exponential_(torch.cat(parts["group_max"], dim=3).sub_(lse))
-        if parts.get("sums"):
-            block.sums = torch.cat(parts["sums"], dim=3)
-        return block
+            return weights, self._write_new(rows, query, parts, facts, buffers)
+        return weights, self._write_known(rows, query, parts, facts, buffers)
 
     def _write_known(
-        self,
-        rows: "_ScoreRows",
-        lse: _PerRow,
-        columns: Columns,
-        block: WeightBlock,
-        parts: _FactParts,
-        buffers: Buffers,
-    ) -> None:
-        """Write the weights of rows whose log-sum-exp is known, a few columns at a time."""
-        for chunk, weights in zip(columns, _by_chunk(block, columns), strict=True):
-            scores, reach = self._scores_and_reach(rows, chunk, buffers)
-            if "group_max" in parts:
-                parts["group_max"].append(grouped(scores, 3, "max"))
-            exponential_(scores.sub_(lse), out=weights, low=_low(chunk, reach, lse))
-            if "entropy" in parts:
-                parts["entropy"].append(-scores.mul_(weights).sum(dim=3, keepdim=True))
-            if "sums" in parts:
-                parts["sums"].append(grouped(weights, 2, "sum", ROW_GROUP))
+        self, rows: QueryRows, query: _Query, parts: _Parts, facts: Facts, buffers: Buffers
+    ) -> dict[Fact, Tensor]:
+        """Write the weights of rows whose log-sum-exp is known; return the statistics."""
+        lse = _finite(self.lse_of(rows.batch, rows.heads, rows.queries)[..., None])
+        entropies: list[Tensor] = []
+        maxima: list[Tensor] = []
+        column_sums: list[Tensor] = []
+        for chunk, weights in parts:
+            scores = self._scores(rows, query, chunk, buffers)
+            if "group_max" in facts:
+                maxima.append(grouped(scores, 3, "max"))
+            exponential_(scores.sub_(lse), out=weights)
+            if "entropy" in facts:
+                entropies.append(-scores.mul_(weights).sum(dim=3))
+            if "sums" in facts:
+                column_sums.append(grouped(weights, 2, "sum", ROW_GROUP))
+        return _statistics(entropies, maxima, lse, column_sums)
 
-    def _write_unknown(
-        self,
-        rows: "_ScoreRows",
-        columns: Columns,
-        block: WeightBlock,
-        parts: _FactParts,
-        buffers: Buffers,
-    ) -> _PerRow:
-        """Write the weights of rows; return their log-sum-exp, 0 where it is −inf.
+    def _write_new(
+        self, rows: QueryRows, query: _Query, parts: _Parts, facts: Facts, buffers: Buffers
+    ) -> dict[Fact, Tensor]:
+        """Write the weights of whole rows, and keep their log-sum-exp; return the statistics."""
+        entropies: list[Tensor] = []
+        maxima: list[Tensor] = []
+        column_sums: list[Tensor] = []
+        sizes = (*rows.sizes, len(parts))
+        bases, sums, score_sums = torch.empty(3, *sizes, dtype=self.dtype, device=self.device)
 
-        Each chunk of columns is exponentiated relative to its own row maximum, and rescaled to the
-        row's log-sum-exp when the row is complete: that takes one product of queries and keys
-        instead of two. Small scores are all relative to 0, and left to be divided by their row's
-        sum.
-        """
-        chunks = _by_chunk(block, columns)
-        bases: list[Tensor] = []
-        totals: list[Tensor] = []
-        # Without a bound of scores, as off the CPU, nothing is small. A sink or a given log-sum-exp
-        # may be far above all scores.
-        small = self._has_reach and (self.sinks is None or float(self.sinks.max()) <= _SMALL)
-        small = small and bool(self.lse_of(rows.batch, rows.heads, rows.queries).isnan().all())
-
-        # 1. Exponentiate each chunk relative to its base.
-        for chunk, weights in zip(columns, chunks, strict=True):
-            scores, reach = self._scores_and_reach(rows, chunk, buffers)
+        # 1. Exponentiate each chunk against its own maximum.
+        for number, (chunk, weights) in enumerate(parts):
+            scores = self._scores(rows, query, chunk, buffers)
             tops = scores
-            if "group_max" in parts:
+            if "group_max" in facts:
                 tops = grouped(scores, 3, "max")
-                parts["group_max"].append(tops)
-            small = small and reach is not None and float(reach.max()) <= _SMALL
-            if small:
-                base = torch.zeros_like(tops[..., :1])
-                exponential_(scores, out=weights, low=chunk.partial)
-            else:
-                base = tops.amax(dim=3, keepdim=True)
-                if chunk.partial or self.biased:
-                    base = self._base(base)
-                exponential_(scores.sub_(base), out=weights, low=_low(chunk, reach, base))
-            bases.append(base)
-            totals.append(weights.sum(dim=3, keepdim=True))
-            if "entropy" in parts:
-                parts["entropy"].append(scores.mul_(weights).sum(dim=3, keepdim=True))
+                maxima.append(tops)
+            # Nothing is subtracted from rows whose pairs are all masked: their weights become 0.
+            base = tops.amax(dim=3)
+            bases[..., number] = base.masked_fill_(base <= lowest(self.dtype), 0.0)
+            exponential_(scores.sub_(base[..., None]), out=weights)
+            sums[..., number] = weights.sum(dim=3)
+            if "entropy" in facts:
+                score_sums[..., number] = scores.mul_(weights).sum(dim=3)
 
         # 2. The log-sum-exp of the row.
-        base, total = torch.cat(bases, dim=3), torch.cat(totals, dim=3)
-        lse = self._remember(rows, base + total.log())
+        lse = (bases + sums.log()).logsumexp(dim=3)
+        if self.sinks is not None:
+            lse = torch.logaddexp(lse, take(self.sinks.to(self.dtype), 0, rows.heads)[:, None])
+        lse = _finite(self.keep_lse(rows.batch, rows.heads, rows.queries, lse)[..., None])
 
-        # 3. Rescale each chunk. The factor of a masked one may be infinite, and 0 · ∞ is NaN.
-        shift = base - lse
-        factor = exponential_(shift.clone()).masked_fill(total == 0.0, 0.0)
-        block.row_sums = (total * factor).sum(dim=3)
-        if small:
-            block.factors = exponential_(-lse)
-            if "sums" in parts:
-                block.sums = _sums(block.numbers, block.factors)
-        else:
-            for weights, chunk_factor in zip(chunks, factor.split(1, dim=3), strict=True):
-                weights.mul_(chunk_factor)
-                if "sums" in parts:
-                    parts["sums"].append(grouped(weights, 2, "sum", ROW_GROUP))
-        if "entropy" in parts:
-            # The logarithm of a weight is its exponent and the shift.
-            products = torch.cat(parts["entropy"], dim=3) + shift * total
-            parts["entropy"] = [-products * factor]
-        return lse
+        # 3. Correct each chunk. The factor of a masked one may be infinite, and 0 · ∞ is NaN.
+        log_factors = bases - lse
+        factors = exponential_(log_factors.clone()).masked_fill_(sums == 0.0, 0.0)
+        for (_, weights), factor in zip(parts, factors.unbind(dim=3), strict=True):
+            weights.mul_(factor[..., None])
+            if "sums" in facts:
+                column_sums.append(grouped(weights, 2, "sum", ROW_GROUP))
+
+        # 4. Statistics of the row. The logarithm of a weight is its exponent and the correction.
+        if "entropy" in facts:
+            entropies.append(-(factors * (score_sums + log_factors * sums)).sum(dim=3))
+        row_sums: dict[Fact, Tensor] = {"row_sums": (sums * factors).sum(dim=3)}
+        return row_sums | _statistics(entropies, maxima, lse, column_sums)
 
     def scores(
         self, rows: QueryRows, columns: KeyColumns, buffers: Buffers
     ) -> Float[Tensor, "batch heads rows columns"]:
-        """Compute scores, with scale and bias; far below all others where a pair is masked.
+        """Compute scores, with scale and bias; far below all others where a pair is masked."""
+        self.check()
+        return self._scores(rows, self._grouped_query(rows), columns, buffers)
 
-        Args:
-            rows: the result of `rows`.
-            columns: the columns.
-            buffers: memory to use.
-        """
-        assert isinstance(rows, _ScoreRows)
-        return self._scores_and_reach(rows, columns, buffers)[0]
+    def scaled_query(
+        self, batch: range, heads: range, queries: Index
+    ) -> Float[Tensor, "some_batch some_heads rows key_dim"]:
+        """Return queries, multiplied by the scale."""
+        return read(self.query, batch, heads, queries).to(self.dtype) * self.scale
 
-    def _scores_and_reach(
-        self, rows: "_ScoreRows", columns: KeyColumns, buffers: Buffers
-    ) -> tuple[Float[Tensor, "batch heads rows columns"], _PerRow | None]:
-        """Compute scores, and a bound of their absolute values in each row, if that saves time."""
-        query, key = rows.query, read(self.key, rows.batch, rows.key_heads, columns.keys)
-        key = key.to(self.dtype)
-        shape = (*query.shape[:3], key.shape[2])
-        scores = buffers("scores", *shape)
+    def _grouped_query(self, rows: QueryRows) -> _Query:
+        query = self.scaled_query(rows.batch, rows.heads, rows.queries)
+        return as_rows_of_key_heads(query, len(self.key_heads(rows.heads)))
+
+    def _scores(
+        self, rows: QueryRows, query: _Query, columns: KeyColumns, buffers: Buffers
+    ) -> Float[Tensor, "batch heads rows columns"]:
+        key = read(self.key, rows.batch, self.key_heads(rows.heads), columns.keys).to(self.dtype)
+        scores = buffers("scores", *query.shape[:3], key.shape[2])
         write_products(query, key, scores)
-        scores = scores.view(len(rows.batch), len(rows.heads), -1, shape[3])
+        scores = scores.view(*rows.sizes, key.shape[2])
         if self.bias is not None:
             scores = self._biased(scores, rows, columns.keys).clamp_min(lowest(self.dtype))
         for span in columns.partial:
             masked = ~rows.test(self.pattern, columns.keys[span])
             scores[..., span].masked_fill_(masked, lowest(self.dtype))
-        return scores, self._reach(rows, columns.keys, key, buffers)
-
-    def _reach(
-        self,
-        rows: "_ScoreRows",
-        keys: Index,
-        key: Float[Tensor, "batch key_heads columns key_dim"],
-        buffers: Buffers,
-    ) -> _PerRow | None:
-        """Return |q| · max |k| for each row, which no |q·k| exceeds; None where it takes long."""
-        sizes = rows.query.shape[:3]
-        few = min(sizes[2], len(keys)) < _MANY or sizes.numel() * len(keys) < _MANY_PAIRS
-        if not self._has_reach or few or not isinstance(keys, range):
-            return None
-        name = (rows.batch, rows.key_heads, keys)
-        longest = buffers.longest_keys.get(name)
-        if longest is None:
-            longest = key.norm(dim=3).amax(dim=2, keepdim=True)
-            buffers.longest_keys[name] = longest
-        reach = rows.norms * longest
-        return reach.view(len(rows.batch), len(rows.heads), -1, 1)
-
-    @property
-    def _has_reach(self) -> bool:
-        """Whether to bound scores by |q| · |k|: only the CPU is slow where they underflow."""
-        return not self.biased and self.device.type == "cpu"
+        return scores
 
     def _biased(self, scores: Tensor, rows: QueryRows, keys: Index) -> Tensor:
         assert self.bias is not None
@@ -447,47 +356,18 @@ class Scores:
         return allowed & ~(self._biased(zeros, rows, keys) <= lowest(self.dtype))
 
 
-@dataclass(eq=False)
-class _ScoreRows(QueryRows):
-    """Rows, with their queries.
-
-    Attributes:
-        query: scaled; heads that share a key head lie one after the other.
-        key_heads: the key heads that they attend with.
-    """
-
-    query: Float[Tensor, "batch key_heads grouped_rows key_dim"]
-    key_heads: range
-
-    @cached_property
-    def norms(self) -> Float[Tensor, "batch key_heads grouped_rows"]:
-        """|q| of each row."""
-        return self.query.norm(dim=3)
-
-
-def _by_chunk(block: WeightBlock, columns: Columns) -> Sequence[Tensor]:
-    """Return the numbers of each chunk of columns."""
-    return block.numbers.split([len(chunk.keys) for chunk in columns], dim=3)
-
-
-def _sums(
-    numbers: Float[Tensor, "batch heads rows columns"], factors: _PerRow
-) -> Float[Tensor, "batch heads row_groups columns"]:
-    """Return the sum of each 16 rows, each times its factor."""
-    batch, heads, rows, columns = numbers.shape
-    if rows % ROW_GROUP:
-        return grouped(numbers * factors, 2, "sum", ROW_GROUP)
-    groups = (batch * heads, rows // ROW_GROUP, ROW_GROUP)
-    sums = numbers.new_empty(*groups[:2], 1, columns)
-    write_products(factors.reshape(*groups[:2], 1, ROW_GROUP), numbers.view(*groups, -1).mT, sums)
-    return sums.view(batch, heads, -1, columns)
-
-
-def _low(columns: KeyColumns, reach: Tensor | None, base: _PerRow) -> Sequence[slice]:
-    """Return the runs of columns in which a score, less its base, may be too low for its weight."""
-    if reach is None or not bool((reach + base < -lowest_exponent(base.dtype) - 1.0).all()):
-        return (slice(None),)
-    return columns.partial
+def _statistics(
+    entropies: list[Tensor], maxima: list[Tensor], lse: Tensor, column_sums: list[Tensor]
+) -> dict[Fact, Tensor]:
+    """Join the statistics of chunks: sums of rows, maxima of scores, and sums of columns."""
+    statistics: dict[Fact, Tensor] = {}
+    if entropies:
+        statistics["entropy"] = torch.stack(entropies).sum(dim=0)
+    if maxima:
+        statistics["group_max"] = exponential_(torch.cat(maxima, dim=3).sub_(lse))
+    if column_sums:
+        statistics["sums"] = torch.cat(column_sums, dim=3)
+    return statistics
 
 
 def _finite(lse: Tensor) -> Tensor:

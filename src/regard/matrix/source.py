@@ -1,12 +1,11 @@
 """The data behind an attention matrix: a protocol, and the parts in which it is computed.
 
-    source.rows(batch, heads, queries)             QueryRows: rows, prepared
-    source.block(rows, [KeyColumns, …], …)         WeightBlock: their numbers, with statistics
+    source.block(rows, [KeyColumns, …], …)         the numbers of some rows, and their statistics
 
 Indices along an axis are ranges, which read in place, or lists of indices.
 """
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
@@ -63,6 +62,11 @@ class QueryRows:
     queries: Index
     positions: Int[Tensor, "rows"]
 
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Sequences, heads and rows."""
+        return len(self.batch), len(self.heads), len(self.queries)
+
     def test(self, pattern: Pattern, keys: Index) -> Bool[Tensor, "some_batch 1 rows some_columns"]:
         """Return the pairs of these rows and keys that a pattern allows."""
         device = self.positions.device
@@ -90,60 +94,21 @@ Columns = Sequence[KeyColumns]
 PairMask = Bool[Tensor, "some_batch heads_or_1 rows some_columns"]
 """Which pairs of some rows and columns are allowed."""
 
-Fact = Literal["entropy", "group_max", "sums"]
-"""A statistic fused into the computation of a tile; see `WeightBlock`."""
+Fact = Literal["entropy", "group_max", "sums", "row_sums"]
+"""A statistic that is cheaper to compute with the weights of a tile; see `Tile`."""
 
 Facts = Collection[Fact]
 
-
-@dataclass(eq=False)
-class WeightBlock:
-    """The weights of some rows, and statistics that were computed with them.
-
-    Attributes:
-        numbers: the weights, divided by `factors` if there are any.
-        factors: a factor of each row, applied to all numbers when `weights` is first read.
-        entropy: −Σ w · log w of each row; None if it was not computed, as all below.
-        group_max: the maximum of each 64 neighbouring weights, of absolute values if they are
-            signed; the last group may be smaller.
-        sums: the sum of each column over each 16 rows; the last group may be smaller.
-        row_sums: the sum of each row.
-    """
-
-    numbers: Float[Tensor, "batch heads rows columns"]
-    factors: Float[Tensor, "batch heads rows 1"] | None = None
-    entropy: Float[Tensor, "batch heads rows"] | None = None
-    group_max: Float[Tensor, "batch heads rows column_groups"] | None = None
-    sums: Float[Tensor, "batch heads row_groups columns"] | None = None
-    row_sums: Float[Tensor, "batch heads rows"] | None = None
-
-    @property
-    def weights(self) -> Float[Tensor, "batch heads rows columns"]:
-        """The weights."""
-        if self.factors is not None:
-            self.numbers.mul_(self.factors)
-            self.factors = None
-        return self.numbers
-
-    def scaled(
-        self, numbers: Float[Tensor, "batch heads rows some"]
-    ) -> Float[Tensor, "batch heads rows some"]:
-        """Return the weights of some of the numbers: cheaper than all weights, if few."""
-        return numbers if self.factors is None else numbers * self.factors
+Block = tuple[Float[Tensor, "batch heads rows columns"], dict[Fact, Tensor]]
+"""The weights of some rows, and statistics that were computed with them."""
 
 
 class Buffers:
-    """Memory of one pass, which its rectangles overwrite one after another.
-
-    Attributes:
-        longest_keys: the largest norm of the keys of sequences, key heads and columns, which all
-            rows of a pass share.
-    """
+    """Memory of one pass, which its rectangles overwrite one after another."""
 
     def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
         self._dtype, self._device = dtype, device
         self._flat: dict[str, Tensor] = {}
-        self.longest_keys: dict[Hashable, Tensor] = {}
 
     def __call__(self, name: str, *shape: int) -> Tensor:
         """Return the buffer of a name in a shape, uninitialised."""
@@ -204,8 +169,9 @@ class Source(Protocol):
         """Return the positions of queries, on the CPU."""
         ...
 
-    def head_runs(self, heads: range, most: int) -> Iterator[range]:
-        """Split heads into runs of at most `most` that can be computed together."""
+    @property
+    def group(self) -> int:
+        """How many heads share a key head."""
         ...
 
     def allowed(self, rows: QueryRows, keys: Index) -> PairMask:
@@ -216,22 +182,16 @@ class Source(Protocol):
         """Return whether the log-sum-exp of rows is known, so that parts can be computed."""
         ...
 
-    def rows(self, batch: range, heads: range, queries: Index) -> QueryRows:
-        """Prepare the computation of rectangles of these rows."""
-        ...
-
     def check(self) -> None:
         """Raise `Overwritten` if a tensor was modified in place since the source was made."""
         ...
 
-    def compute_lse(self, rows: QueryRows, columns: Columns, buffers: Buffers) -> None:
-        """Compute and cache the log-sum-exp of rows, from all their allowed columns."""
-        ...
-
     def block(
         self, rows: QueryRows, columns: Columns, facts: Facts, buffers: Buffers, *, whole: bool
-    ) -> WeightBlock:
+    ) -> Block:
         """Compute rows; the result is valid until the buffers are reused.
+
+        Of whole rows, what parts of them need is kept: the log-sum-exp.
 
         Args:
             rows: the rows.

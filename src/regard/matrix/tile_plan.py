@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import torch
 
-from regard.matrix.arithmetic import GROUP
+from regard.matrix.arithmetic import GROUP, head_runs
 from regard.matrix.source import Columns, Index, KeyColumns, QueryRows, as_tensor
 from regard.matrix.view import View
 from regard.patterns.block_search import KEY_BLOCK, descend
@@ -78,8 +78,9 @@ class TilePlan(NamedTuple):
 
     def rows(self, view: View) -> QueryRows:
         """Return the rows, in the source."""
-        places = (view.batch[self.batch], view.heads[self.heads], view.queries[self.queries])
-        return view.source.rows(*places)
+        queries, source = view.queries[self.queries], view.source
+        positions = source.positions(queries).to(source.device)
+        return QueryRows(view.batch[self.batch], view.heads[self.heads], queries, positions)
 
     def columns(self, view: View) -> Columns:
         """Return the columns, in the source."""
@@ -133,7 +134,7 @@ def plan_tiles(view: View, budget: int) -> Iterator[TilePlan]:
         for first in range(strip.batch.start, strip.batch.stop, num_sequences):
             batch = slice(first, min(first + num_sequences, strip.batch.stop))
             num_planned = 0
-            for run in source.head_runs(view.heads, min(num_matrices, num_heads)):
+            for run in head_runs(view.heads, source.group, min(num_matrices, num_heads)):
                 heads = slice(num_planned, num_planned + len(run))
                 num_planned = heads.stop
                 yield TilePlan(batch, heads, queries, columns, chunks)

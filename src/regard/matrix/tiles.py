@@ -1,6 +1,6 @@
 """A matrix in tiles: whole rows, without the columns that none of them may attend to."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.matrix.arithmetic import GROUP, ROW_GROUP, grouped
-from regard.matrix.source import Buffers, Facts, Index, QueryRows, WeightBlock, as_tensor, take
+from regard.matrix.source import Buffers, Fact, Facts, Index, QueryRows, as_tensor, take
 from regard.matrix.tile_plan import part_of, plan_tiles
 from regard.matrix.view import View
 from regard.patterns import Pattern
@@ -32,7 +32,9 @@ class Tile:
         rows: the rows, in the source.
         keys: the columns, in the source.
         partial: runs of columns in which some pairs may be masked.
-        block: the numbers.
+        weights: the weights. They last until the next tile.
+        statistics: those that were computed with the weights; others are computed from these when
+            they are first read.
     """
 
     view: View
@@ -43,17 +45,18 @@ class Tile:
     rows: QueryRows
     keys: Index
     partial: Sequence[slice]
-    block: WeightBlock
+    weights: Float[Tensor, "batch heads rows columns"]
+    statistics: dict[Fact, Tensor]
 
     @property
     def shape(self) -> torch.Size:
         """Sequences, heads, rows and columns."""
-        return self.block.numbers.shape
+        return self.weights.shape
 
     @property
     def device(self) -> torch.device:
         """The device."""
-        return self.block.numbers.device
+        return self.weights.device
 
     @property
     def query_positions(self) -> Int[Tensor, "rows"]:
@@ -72,11 +75,6 @@ class Tile:
         view = tuple((part.start, part.stop) for part in (self.batch, self.queries))
         rows = tuple(self.query_positions.tolist())
         return view, self.rows.batch, rows, columns, self.device
-
-    @property
-    def weights(self) -> Float[Tensor, "batch heads rows columns"]:
-        """The weights. They last until the next tile."""
-        return self.block.weights
 
     @property
     def magnitudes(self) -> Float[Tensor, "batch heads rows columns"]:
@@ -131,9 +129,7 @@ class Tile:
     @property
     def row_sums(self) -> Float[Tensor, "batch heads rows"]:
         """The sum of each row: 1, unless sinks or columns that aren't in the view take a share."""
-        if self.block.row_sums is None:
-            self.block.row_sums = self.weights.sum(dim=3)
-        return self.block.row_sums
+        return self._statistic("row_sums", lambda: self.weights.sum(dim=3))
 
     @property
     def column_sums(self) -> Float[Tensor, "batch heads columns"]:
@@ -143,45 +139,47 @@ class Tile:
     @property
     def sums(self) -> Float[Tensor, "batch heads row_groups columns"]:
         """The sum of each column over each 16 rows; the last group may be smaller."""
-        if self.block.sums is None:
-            self.block.sums = grouped(self.weights, 2, "sum", ROW_GROUP)
-        return self.block.sums
+        return self._statistic("sums", lambda: grouped(self.weights, 2, "sum", ROW_GROUP))
 
     @property
     def entropy(self) -> Float[Tensor, "batch heads rows"]:
         """−Σ w · log w of each row."""
-        if self.block.entropy is None:
+
+        def compute() -> Tensor:
             terms: Tensor = torch.special.entr(self.weights)
-            self.block.entropy = terms.sum(dim=3)
-        return self.block.entropy
+            return terms.sum(dim=3)
+
+        return self._statistic("entropy", compute)
 
     @property
     def group_max(self) -> Float[Tensor, "batch heads rows column_groups"]:
         """The largest of each 64 neighbouring magnitudes; the last group may be smaller."""
-        if self.block.group_max is None:
-            self.block.group_max = grouped(self.magnitudes, 3, "max")
-        return self.block.group_max
+        return self._statistic("group_max", lambda: grouped(self.magnitudes, 3, "max"))
+
+    def _statistic(self, name: Fact, compute: Callable[[], Tensor]) -> Tensor:
+        if name not in self.statistics:
+            self.statistics[name] = compute()
+        return self.statistics[name]
 
     def weights_at(
         self, columns: Int[Tensor, "*leading rows_or_1 some_columns"]
     ) -> Float[Tensor, "batch heads rows some_columns"]:
         """Return the weights at a few columns of each row."""
-        numbers = self.block.numbers.gather(3, columns.expand(*self.shape[:3], -1))
-        return self.block.scaled(numbers)
+        return self.weights.gather(3, columns.expand(*self.shape[:3], -1))
 
     def weights_of_groups(
         self, groups: Int[Tensor, "batch heads rows some_groups"]
     ) -> Float[Tensor, "batch heads rows some_groups*64"]:
         """Return the weights of groups of 64 columns, a few for each row; 0 beyond the last."""
-        numbers, missing = self.block.numbers, -self.shape[3] % GROUP
+        weights, missing = self.weights, -self.shape[3] % GROUP
         if missing:
-            numbers = pad(numbers, (0, missing))
+            weights = pad(weights, (0, missing))
         # Groups as rows of a table: that copies 64 numbers at a time.
-        num_rows, num_groups = groups[..., 0].numel(), numbers.shape[3] // GROUP
+        num_rows, num_groups = groups[..., 0].numel(), weights.shape[3] // GROUP
         first = torch.arange(0, num_rows * num_groups, num_groups, device=groups.device)
         places = (groups.flatten(0, 2) + first[:, None]).flatten()
-        chosen = numbers.reshape(-1, GROUP).index_select(0, places)
-        return self.block.scaled(chosen.view(*groups.shape[:3], -1))
+        chosen = weights.reshape(-1, GROUP).index_select(0, places)
+        return chosen.view(*groups.shape[:3], -1)
 
 
 def tiles_of_rows(
@@ -204,33 +202,24 @@ def tiles(view: View, facts: Facts = (), budget: int = BUDGET) -> Iterator[Tile]
         facts: the statistics that will be read from each tile, cheaper to compute with it.
         budget: maximum memory in bytes, if that suffices for a row.
     """
-    source = view.source
+    source, whole = view.source, view.has_all_keys
     # Parts of rows need the log-sum-exp of whole rows.
-    if not view.has_all_keys:
+    if not whole:
         compute_lse(view, budget)
     buffers = Buffers(source.dtype, source.device)
     for plan in plan_tiles(view, budget):
-        rows, columns = plan.rows(view), plan.columns(view)
+        rows = plan.rows(view)
+        weights, statistics = source.block(rows, plan.columns(view), facts, buffers, whole=whole)
         places, partial = plan.all_columns
-        if columns:
-            block = source.block(rows, columns, facts, buffers, whole=view.has_all_keys)
-        else:
-            if view.has_all_keys and not source.has_lse(rows.batch, rows.heads, rows.queries):
-                source.compute_lse(rows, [], buffers)
+        if not plan.chunks:
             places, partial = range(1), [slice(0, 1)]
-            sizes = (len(rows.batch), len(rows.heads), len(rows.queries), 1)
-            block = WeightBlock(torch.zeros(*sizes, dtype=source.dtype, device=source.device))
+            weights, statistics = weights.new_zeros(*rows.sizes, 1), {}
         keys = part_of(view.keys, places)
-        yield Tile(view, *plan[:3], places, rows, keys, partial, block)
+        yield Tile(view, *plan[:3], places, rows, keys, partial, weights, statistics)
 
 
 def compute_lse(view: View, budget: int = BUDGET) -> None:
-    """Compute the log-sum-exp of all rows of a view, so that any part can be computed alone."""
-    if view.source.has_lse(view.batch, view.heads, view.queries):
-        return
-    whole = replace(view, keys=range(view.source.shape[3]))
-    buffers = Buffers(view.source.dtype, view.source.device)
-    for plan in plan_tiles(whole, budget):
-        rows = plan.rows(whole)
-        if not view.source.has_lse(rows.batch, rows.heads, rows.queries):
-            view.source.compute_lse(rows, plan.columns(whole), buffers)
+    """Compute what parts of the rows of a view need, the log-sum-exp, from their whole rows."""
+    if not view.source.has_lse(view.batch, view.heads, view.queries):
+        for _ in tiles(replace(view, keys=range(view.source.shape[3])), (), budget):
+            pass

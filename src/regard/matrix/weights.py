@@ -1,6 +1,5 @@
 """The source of materialised weights."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from regard.matrix.source import (
     OVERWRITTEN,
+    Block,
     Buffers,
     Columns,
     Facts,
@@ -16,7 +16,6 @@ from regard.matrix.source import (
     LazyTensor,
     PairMask,
     QueryRows,
-    WeightBlock,
     as_tensor,
     read,
 )
@@ -45,6 +44,7 @@ class Weights:
 
     biased = False
     signed = False
+    group = 1
 
     def __post_init__(self) -> None:
         tensors = [self.weights] if isinstance(self.weights, Tensor) else []
@@ -66,21 +66,11 @@ class Weights:
     def positions(self, queries: Index) -> Int[Tensor, "rows"]:
         return self.query_positions[as_tensor(queries)]
 
-    def head_runs(self, heads: range, most: int) -> Iterator[range]:
-        for first in range(0, len(heads), most):
-            yield heads[first : first + most]
-
     def allowed(self, rows: QueryRows, keys: Index) -> PairMask:
         return rows.test(self.pattern, keys)
 
     def has_lse(self, batch: range, heads: range, queries: Index) -> bool:
         return True
-
-    def rows(self, batch: range, heads: range, queries: Index) -> QueryRows:
-        return QueryRows(batch, heads, queries, self.positions(queries).to(self.device))
-
-    def compute_lse(self, rows: QueryRows, columns: Columns, buffers: Buffers) -> None:
-        """Do nothing: weights are normalised."""
 
     def check(self) -> None:
         if self._versions.modified():
@@ -88,13 +78,12 @@ class Weights:
 
     def block(
         self, rows: QueryRows, columns: Columns, facts: Facts, buffers: Buffers, *, whole: bool
-    ) -> WeightBlock:
+    ) -> Block:
         self.check()
         widths = [len(chunk.keys) for chunk in columns]
-        sizes = (len(rows.batch), len(rows.heads), len(rows.queries))
-        weights = buffers("weights", *sizes, sum(widths))
+        weights = buffers("weights", *rows.sizes, sum(widths))
         for chunk, part in zip(columns, weights.split(widths, dim=3), strict=True):
             part.copy_(read(self.weights, rows.batch, rows.heads, rows.queries, chunk.keys))
             for span in chunk.partial:
                 part[..., span].masked_fill_(~rows.test(self.pattern, chunk.keys[span]), 0.0)
-        return WeightBlock(weights)
+        return weights, {}

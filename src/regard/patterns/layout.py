@@ -87,6 +87,13 @@ class StripRows:
             return self.table
         return self.start[:, None] + self.step * torch.arange(self.count, device="cpu")
 
+    def positions(
+        self, listed: Int[Tensor, "rows"] | None, device: torch.device
+    ) -> Int[Tensor, "rectangles count"]:
+        """Return the position of every row, on a device: its index if they are not listed."""
+        index = self.index()
+        return (index if listed is None else listed[index]).to(device)
+
     def __getitem__(self, part: slice) -> "StripRows":
         assert part.step is None, "the pitch is that of neighbours"
         table = None if self.table is None else self.table[part]
@@ -135,7 +142,11 @@ class Strip:
         return replace(self, queries=self.queries.part(first, count), mask=mask)
 
     def allowed(
-        self, query_positions: Int[Tensor, "all_queries"], batch: int, device: torch.device
+        self,
+        query_positions: Int[Tensor, "all_queries"],
+        batch: int,
+        device: torch.device,
+        key_positions: Int[Tensor, "all_keys"] | None = None,
     ) -> Bool[Tensor, "rectangles_or_1 queries keys"] | None:
         """Return the mask of each rectangle, or None if all pairs are allowed.
 
@@ -143,13 +154,14 @@ class Strip:
             query_positions: position of each query.
             batch: the sequence of the batch.
             device: device of the result.
+            key_positions: position of each key; its index by default.
         """
         if self.mask is not None:
             return self.mask.to(device)
         if self.pattern is None:
             return None
-        query = query_positions[self.queries.index()].to(device)[:, :, None]
-        key = self.keys.index().to(device)[:, None, :]
+        query = self.queries.positions(query_positions, device)[:, :, None]
+        key = self.keys.positions(key_positions, device)[:, None, :]
         allowed = self.pattern.test(torch.tensor(batch, device=device), query, key)
         return allowed.expand(self.num_rectangles, self.queries.count, self.keys.count)
 
@@ -163,20 +175,22 @@ class Layout:
         query_positions: position of each query.
         starts_all: whether every query of every sequence is part of a fresh strip.
         batch_size: batch size of the pattern, 1 if all sequences are alike.
+        key_positions: position of each key; its index if None.
     """
 
     unwritten: tuple[Strip, ...]
     query_positions: QueryPositions
     starts_all: bool
     batch_size: int = 1
+    key_positions: Int[Tensor, "all_keys"] | None = None
 
     @cached_property
     def strips(self) -> tuple[Strip, ...]:
         """The strips, with masks if these are small: most layouts are used often."""
-        strips, positions = self.unwritten, self.query_positions
+        strips, queries, keys = self.unwritten, self.query_positions, self.key_positions
         if sum(strip.num_pairs for strip in strips if strip.pattern is not None) > WRITTEN_PAIRS:
             return strips
-        masks = [strip.allowed(positions, strip.batch or 0, positions.device) for strip in strips]
+        masks = [strip.allowed(queries, strip.batch or 0, queries.device, keys) for strip in strips]
         return tuple(
             replace(strip, mask=mask, pattern=None)
             for strip, mask in zip(strips, masks, strict=True)

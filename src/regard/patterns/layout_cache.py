@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 
 from regard.internals import in_dispatch_mode
-from regard.patterns.pattern import Pattern
+from regard.patterns.pattern import Pattern, Remapped
 
 Made = TypeVar("Made")
 
@@ -76,5 +76,7 @@ def _keep(values: OrderedDict[Hashable, Any], name: Hashable, value: object) -> 
 
 def compares_by_value(leaf: Pattern) -> bool:
     """Return whether equal patterns of this type share cached values."""
+    if isinstance(leaf, Remapped):
+        return compares_by_value(leaf.pattern)
     kind = type(leaf)
     return kind.__eq__ is not object.__eq__ and kind.__hash__ is not None  # pyright: ignore[reportUnnecessaryComparison]

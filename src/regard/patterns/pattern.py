@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Int, Int8
@@ -370,7 +370,7 @@ class Either(_Pair):
 
 @dataclass(frozen=True)
 class _Wrapped(Pattern):
-    """The shared part of `Not` and `Shifted`."""
+    """The shared part of `Not` and `Remapped`."""
 
     pattern: Pattern
 
@@ -414,40 +414,54 @@ class Not(_Wrapped):
 
 
 @dataclass(frozen=True)
-class Shifted(_Wrapped):
-    """A pattern whose positions are counted from elsewhere.
+class Remapped(_Wrapped):
+    """A pattern for other positions.
 
     Attributes:
-        queries: added to the position of a query before the pattern tests it.
-        keys: added to the position of a key.
+        query: added to the position of a query before the pattern tests it.
+        key: added to the position of a key.
+        exchanged: whether keys attend to queries.
     """
 
-    queries: int
-    keys: int
+    query: int
+    key: int
+    exchanged: bool = False
+
+    @property
+    def key_only(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.pattern.key_only and not self.exchanged
 
     @property
     def num_positions(self) -> int | None:
         known = self.pattern.num_positions
-        return None if known is None else max(0, known - self.keys)
+        return None if known is None else max(0, known - self.key)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         return self.pattern.tensors
 
     def test(self, batch: Ints, query: Ints, key: Ints) -> Bools:
-        return self.pattern.test(batch, query + self.queries, key + self.keys)
+        return self.pattern.test(batch, *self._ordered(query + self.query, key + self.key))
 
     def cover_spans(self, batch: Ints, query: Span, key: Span) -> Covers:
-        queries = Span(query.first + self.queries, query.last + self.queries)
-        keys = Span(key.first + self.keys, key.last + self.keys)
-        return self.pattern.cover_spans(batch, queries, keys)
+        queries = Span(query.first + self.query, query.last + self.query)
+        keys = Span(key.first + self.key, key.last + self.key)
+        return self.pattern.cover_spans(batch, *self._ordered(queries, keys))
 
     def check(self, batch: int, queries: range, num_keys: int) -> None:
-        shifted = range(queries.start + self.queries, queries.stop + self.queries)
-        self.pattern.check(batch, shifted, num_keys + self.keys)
+        moved = range(queries.start + self.query, queries.stop + self.query)
+        rows, columns = self._ordered(moved, range(self.key, self.key + num_keys))
+        assert columns.start >= 0 or self.pattern.num_positions is None
+        # Exchanged, the call may have few of the columns.
+        known = (self.pattern.num_positions or 0) if self.exchanged else 0
+        self.pattern.check(batch, rows, max(columns.stop, known))
+
+    def _ordered(self, query: Any, key: Any) -> tuple[Any, Any]:
+        return (key, query) if self.exchanged else (query, key)
 
     def __repr__(self) -> str:
-        return f"shifted({self.pattern!r}, queries={self.queries}, keys={self.keys})"
+        name = "transposed" if self.exchanged else "shifted"
+        return f"{name}({self.pattern!r}, queries={self.query}, keys={self.key})"
 
 
 def intersect(first: Pattern | None, second: Pattern | None) -> Pattern | None:

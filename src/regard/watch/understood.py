@@ -8,8 +8,9 @@ from torch import Tensor
 from regard.attention.inputs import AttentionInputs, autocasted, autocasts, checked_inputs
 from regard.patterns import Pattern
 from regard.patterns.from_mask import FromMask
-from regard.patterns.pattern import Both, Everyone, Shifted, intersect
+from regard.patterns.pattern import Both, Everyone, Remapped, intersect
 from regard.patterns.regular import Causal
+from regard.patterns.remapped import remapped
 from regard.positions import Bias, from_tensor
 from regard.positions.bias import compose
 from regard.positions.from_tensor import FromTensor
@@ -101,7 +102,7 @@ def counted_from(meaning: Meaning, first_query: int) -> Meaning:
         # Its last row has the position of the last key: add rows that no query has.
         pattern = FromMask(F.pad(pattern.mask, (0, 0, 0, shift)), pattern.batched)
     elif not pattern.key_only:
-        pattern = Shifted(pattern, shift, 0)
+        pattern = remapped(pattern, shift)
     return replace(meaning, pattern=pattern, bias=bias, first_query=first_query)
 
 
@@ -122,6 +123,6 @@ def is_causal(pattern: Pattern) -> bool:
     """Return whether a pattern is causal, or a part of a causal one."""
     if isinstance(pattern, Both):
         return is_causal(pattern.first) or is_causal(pattern.second)
-    if isinstance(pattern, Shifted):
-        return is_causal(pattern.pattern)
+    if isinstance(pattern, Remapped):
+        return not pattern.exchanged and is_causal(pattern.pattern)
     return isinstance(pattern, Causal)

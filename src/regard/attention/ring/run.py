@@ -20,13 +20,7 @@ from regard.attention.inputs import (
     checked_pattern,
 )
 from regard.attention.ring.content import described
-from regard.attention.ring.schedule import (
-    BiasOfListed,
-    RingSchedule,
-    RingStep,
-    rank_work,
-    ring_schedule,
-)
+from regard.attention.ring.schedule import RingSchedule, RingStep, rank_work, ring_schedule
 from regard.attention.ring.shards import ShardPositions, runs_of
 from regard.attention.ring.transfers import (
     KeysAndValues,
@@ -224,7 +218,8 @@ class _RingAttention(torch.autograd.Function):
         for _, step, rows in pass_around(call.ring, schedule, key, value):
             if rows is not None:
                 tensors = (wide_query, _padded(rows[0], width), _padded(rows[1], width))
-                join(_step_inputs(inputs, step, rows), step.layout, tensors, output, lse)
+                of_step = replace(inputs, key=rows[0], value=rows[1])
+                join(of_step, step.layout, tensors, output, lse)
         return output[..., : value.shape[-1]].to(query.dtype), lse[..., 0]
 
     @staticmethod
@@ -280,7 +275,7 @@ def _gradients(
 
     def add(step: RingStep, rows: KeysAndValues, *of_rows: Tensor) -> None:
         """Add to the gradients of query and bias, and to those of the keys and values of a step."""
-        inputs = _step_inputs(call.inputs, step, rows)
+        inputs = replace(call.inputs, key=rows[0], value=rows[1])
         wide = (wide_query, _padded(rows[0], width), _padded(rows[1], width))
         add_gradients(inputs, step.layout, wide, whole, [of_query, *of_rows], (learned, of_bias))
 
@@ -322,12 +317,6 @@ def _gradients(
     return [x.to(query.dtype) for x in sums] + [
         total.to(tensor.dtype) for total, tensor in zip(of_bias, learned, strict=True)
     ]
-
-
-def _step_inputs(inputs: AttentionInputs, step: RingStep, rows: KeysAndValues) -> AttentionInputs:
-    """Return the inputs of a step, with its keys and values."""
-    bias = None if inputs.bias is None else BiasOfListed(inputs.bias, step.positions)
-    return replace(inputs, key=rows[0], value=rows[1], bias=bias)
 
 
 def _padded(x: Tensor, width: int) -> Tensor:

@@ -39,7 +39,7 @@ from itertools import compress
 from operator import not_
 
 import torch
-from jaxtyping import Bool, Float, Int, Int8
+from jaxtyping import Int, Int8
 from torch import Tensor
 
 from regard.attention.choose import RankWork
@@ -47,9 +47,8 @@ from regard.attention.ring.shards import PositionRuns, ShardPositions, position_
 from regard.patterns import Layout, Pattern, layout
 from regard.patterns.layout import Strip, StripRows
 from regard.patterns.layout_cache import cached
-from regard.patterns.pairs import PositionSet
-from regard.patterns.pattern import Cover, Span, codes
-from regard.positions import Bias
+from regard.patterns.pairs import Pairs, PositionSet
+from regard.patterns.pattern import Cover, Span
 
 _MOST_RUNS = 64
 """Of more runs of queries, blocks may have several."""
@@ -164,14 +163,14 @@ def _layout_of_runs(
     queries, length = shards.positions(rank), shards.length
     keys = shards.position_set(source)
     if max(len(shards.runs[rank]), len(keys.spans)) > _MOST_RUNS:
-        return layout(pattern & KeysAmong(keys), queries, length, block=block)
+        return layout(_with_keys(pattern, keys, length), queries, length, block=block)
 
     strips: list[Strip] = []
     batch_size, num_before = 1, 0
     for (start, stop), full_keys, other_keys in _split_by_cover(pattern, shards.runs[rank], keys):
         # 1. Blocks of keys that some queries of the run may attend to.
         run = torch.arange(start, stop, device="cpu")
-        blocks = layout(pattern & KeysAmong(other_keys), run, length, block=block)
+        blocks = layout(_with_keys(pattern, other_keys, length), run, length, block=block)
         strips += [
             replace(strip, queries=_shifted(strip.queries, num_before))
             for strip in blocks.unwritten
@@ -186,6 +185,11 @@ def _layout_of_runs(
         batch_size = max(batch_size, blocks.batch_size)
         num_before += stop - start
     return Layout(tuple(strips), queries, False, batch_size)
+
+
+def _with_keys(pattern: Pattern, keys: PositionSet, length: int) -> Pattern:
+    """Return the pairs of a pattern with some keys; `Pairs` is gathered, its negation is not."""
+    return pattern & ~~Pairs(PositionSet(((0, length),)), keys)
 
 
 def _split_by_cover(
@@ -273,15 +277,10 @@ def _renumbered(
     index = torch.full((num_keys,), -1, dtype=torch.long, device="cpu")
     index[positions] = torch.arange(len(positions), device="cpu")
     strips = [
-        replace(
-            strip,
-            keys=_renumbered_rows(strip.keys, index),
-            pattern=None if strip.pattern is None else PatternOfListed(strip.pattern, positions),
-            fresh=strip.fresh and first,
-        )
+        replace(strip, keys=_renumbered_rows(strip.keys, index), fresh=strip.fresh and first)
         for strip in by_position.unwritten
     ]
-    return Layout(tuple(strips), by_position.query_positions, False, by_position.batch_size)
+    return replace(by_position, unwritten=tuple(strips), key_positions=positions)
 
 
 def _renumbered_rows(rows: StripRows, index: Int[Tensor, "all_keys"]) -> StripRows:
@@ -293,78 +292,3 @@ def _renumbered_rows(rows: StripRows, index: Int[Tensor, "all_keys"]) -> StripRo
             if bool((last - first == step * (rows.count - 1)).all()):
                 return StripRows.stepped(first, step, rows.count)
     return StripRows.listed(index[rows.index()])
-
-
-@dataclass(frozen=True)
-class KeysAmong(Pattern):
-    """Every query attends to some of the keys. Block-shaped, unlike `pairs`."""
-
-    keys: PositionSet
-
-    def test(
-        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
-    ) -> Bool[Tensor, "..."]:
-        return self.keys.has(key) & (query == query)
-
-    def cover_spans(self, batch: Int[Tensor, "..."], query: Span, key: Span) -> Int8[Tensor, "..."]:
-        none, every = self.keys.covers(key)
-        rows = query.first == query.first
-        return codes(none & rows, every & rows, batch)
-
-
-@dataclass(frozen=True, eq=False)
-class PatternOfListed(Pattern):
-    """A pattern whose keys are counted in a list of positions.
-
-    Attributes:
-        pattern: the pattern.
-        positions: position of each key.
-    """
-
-    pattern: Pattern
-    positions: Int[Tensor, "keys"]
-
-    @property
-    def batch_size(self) -> int | None:
-        return self.pattern.batch_size
-
-    def test(
-        self, batch: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
-    ) -> Bool[Tensor, "..."]:
-        return self.pattern.test(batch, query, self.positions.to(key.device)[key])
-
-
-@dataclass(frozen=True, eq=False)
-class BiasOfListed:
-    """A bias whose keys are counted in a list of positions; attributes as for `PatternOfListed`."""
-
-    bias: Bias
-    positions: Int[Tensor, "keys"]
-
-    relative = False
-
-    @property
-    def additive(self) -> bool:
-        return self.bias.additive
-
-    @property
-    def batch_size(self) -> int | None:
-        return self.bias.batch_size
-
-    @property
-    def num_heads(self) -> int | None:
-        return self.bias.num_heads
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.bias.tensors
-
-    def adjust(
-        self,
-        scores: Float[Tensor, "*#pairs"],
-        batch: Int[Tensor, "*#pairs"],
-        head: Int[Tensor, "*#pairs"],
-        query: Int[Tensor, "*#pairs"],
-        key: Int[Tensor, "*#pairs"],
-    ) -> Float[Tensor, "..."]:
-        return self.bias.adjust(scores, batch, head, query, self.positions.to(key.device)[key])
