@@ -89,6 +89,8 @@ class ProjectedTokens:
 
 def _ends(result: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     """Return the first and the last token along an axis, [batch, features], as copies."""
-    first, last = (result.select(axis, place) for place in (0, -1))
     with torch.inference_mode(False):
-        return first.flatten(1).clone(), last.flatten(1).clone()
+        first = result.select(axis, 0).flatten(1).clone()
+        # Of one text, as if tokens came first, it is all tokens: not copied twice.
+        is_one = result.shape[axis] == 1
+        return first, first if is_one else result.select(axis, -1).flatten(1).clone()
