@@ -12,7 +12,7 @@ from regard.patterns.pattern import DenseMask, Pattern
 MAX_DENSE_QUERIES = 16
 """Up to this many queries get a dense mask instead of a layout."""
 
-_WORTH_COPYING = 4
+_WORTH_COPYING = 6
 """Keys are gathered if at most one in this many is allowed.
 
 One thread, one query with 4 heads of 64 and 4,096 keys: a slice with a mask takes 0.54 ms; to
