@@ -51,6 +51,11 @@ def test_no_tensor(name: str) -> None:
     assert message == f"{name} must be a tensor, got list"
 
 
+def test_no_value() -> None:
+    # A matrix needs none.
+    assert refusal(value=None, error=TypeError) == "value must be a tensor, got NoneType"
+
+
 @pytest.mark.parametrize("name", ["query", "key", "value"])
 @pytest.mark.parametrize("shape", [(5, 3), (2, 5, 3), (1, 2, 3, 5, 3)])
 def test_rank(name: str, shape: tuple[int, ...]) -> None:

@@ -133,12 +133,12 @@ class Attention:
             ValueError: sizes, dtypes or devices do not fit together.
         """
         # 1. Tensors.
-        given = key if value is None else value
-        for name, tensor in (("query", query), ("key", key), ("value", given)):
+        value_or_key = key if value is None else value
+        for name, tensor in (("query", query), ("key", key), ("value", value_or_key)):
             if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-        query, key, given = autocasted(query, key, given)
-        _check_tensors(query, key, given)
+        query, key, value_or_key = autocasted(query, key, value_or_key)
+        _check_tensors(query, key, value_or_key)
 
         # 2. Numbers.
         check_share("dropout", dropout)
@@ -155,7 +155,7 @@ class Attention:
         return cls(
             query=query,
             key=key,
-            value=None if value is None else given,
+            value=None if value is None else value_or_key,
             pattern=pattern,
             bias=bias,
             scale=scale,
@@ -181,20 +181,20 @@ class Attention:
                 next step would overwrite them.
         """
 
-        def kept(tensor: Any, *, copy: bool = False) -> Any:
+        def keep_in_memory(tensor: Any, *, copy: bool = False) -> Any:
             if not isinstance(tensor, Tensor):
                 return tensor
             return keep(tensor, copy=True) if copy else keep(tensor)
 
-        in_cache = in_cache and self.num_keys != self.num_queries
+        copies_keys = in_cache and self.num_keys != self.num_queries
         return replace(
             self,
-            query=kept(self.query),
-            key=kept(self.key, copy=in_cache),
-            value=kept(self.value, copy=in_cache),
+            query=keep_in_memory(self.query),
+            key=keep_in_memory(self.key, copy=copies_keys),
+            value=keep_in_memory(self.value, copy=copies_keys),
             bias=self._kept_bias(self.bias, keep, keep_bias),
-            sinks=kept(self.sinks, copy=True),
-            lse=kept(self.lse, copy=True),
+            sinks=keep_in_memory(self.sinks, copy=True),
+            lse=keep_in_memory(self.lse, copy=True),
         )
 
     def _kept_bias(
