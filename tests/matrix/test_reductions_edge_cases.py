@@ -84,7 +84,8 @@ def test_one_token_by_hand() -> None:
     assert matrix.entropy().nats.tolist() == [0.0]
     assert matrix.effective_keys().count.tolist() == [1.0]
     assert matrix.received().mean.tolist() == [1.0]
-    assert matrix.offsets(1).near.tolist() == [0.0, 1.0, 0.0]
+    # By tiles, from the log-sum-exp of a fused call.
+    assert matrix.offsets(1).near.tolist() == pytest.approx([0.0, 1.0, 0.0], abs=1e-6)
     assert matrix.distance((0.0, 1.0)).quantiles.tolist() == [0.0, 0.0]
     assert matrix.pool(5).cells.tolist() == [[1.0]]
     top = matrix.top(2)
