@@ -79,6 +79,15 @@ def _product() -> Callable[[], object]:
     return lambda: regard.AttentionMatrix(query, key, pattern=CAUSAL) @ value
 
 
+def _effects_of_keys() -> Callable[[], object]:
+    """The first 64 keys masked, for all queries."""
+    query, key, value = _tensors(2048)
+    gradient = value.flip(2)
+    return lambda: regard.EffectMatrix(query, key, value, gradient, pattern=CAUSAL).of_keys(
+        slice(64)
+    )
+
+
 def _watch() -> Callable[[], object]:
     """A text of 1,024 tokens through SmolLM2, with two measures of each head kept."""
     from benchmarks.watch import loaded, text
@@ -113,6 +122,7 @@ ROWS: dict[str, Callable[[], Callable[[], object]]] = {
     ),
     "rows": lambda: _matrix(lambda A: A[0, :, -64:].dense()),
     "A @ V": _product,
+    "effects of keys": _effects_of_keys,
     "entropy, window": lambda: _matrix(
         lambda A: A.entropy(), CAUSAL & regard.window(before=255), 16_384
     ),

@@ -84,11 +84,13 @@ def test_one_token_by_hand() -> None:
     assert matrix.entropy().nats.tolist() == [0.0]
     assert matrix.effective_keys().count.tolist() == [1.0]
     assert matrix.received().mean.tolist() == [1.0]
-    assert matrix.offsets(1).near.tolist() == [0.0, 1.0, 0.0]
     assert matrix.distance((0.0, 1.0)).quantiles.tolist() == [0.0, 0.0]
-    assert matrix.pool(5).cells.tolist() == [[1.0]]
+    # By tiles, from the log-sum-exp of a fused call, which rounds.
+    assert matrix.offsets(1).near.tolist() == pytest.approx([0.0, 1.0, 0.0], abs=1e-6)
+    assert matrix.pool(5).cells.flatten().tolist() == pytest.approx([1.0], abs=1e-6)
     top = matrix.top(2)
-    assert (top.keys.tolist(), top.weights.tolist()) == ([[0, -1]], [[1.0, 0.0]])
+    assert top.keys.tolist() == [[0, -1]]
+    assert top.weights.flatten().tolist() == pytest.approx([1.0, 0.0], abs=1e-6)
 
 
 def test_nan_in_a_query_is_nan_in_what_comes_of_its_row() -> None:

@@ -170,13 +170,15 @@ def _change_of_output(
     pattern = weights.call.pattern & ~masked
     remaining = replace(weights, call=replace(weights.call, pattern=pattern, lse=None))
 
-    rows = [fused_rows(replace(view, source=source), BUDGET) for source in (weights, remaining)]
+    whole = fused_rows(replace(view, source=weights), BUDGET)
+    rest = fused_rows(replace(view, source=remaining), BUDGET)
+    if whole is None or rest is None:
+        return None
     key_heads = torch.tensor(view.heads, device="cpu") // effects.group
     value = read(effects.value, view.batch, key_heads, view.keys)
     no_autocast = torch.autocast(effects.device.type, enabled=False)
     with suppress(NeedsTiles), torch.no_grad(), no_autocast:
-        outputs = [fused.times(value) for fused in rows if fused is not None]
-        return outputs[0] - outputs[1] if len(outputs) == len(rows) else None
+        return whole.times(value) - rest.times(value)
     return None
 
 
