@@ -7,7 +7,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.patterns import Pattern, causal, neighbours, pairs, strided, window
+from regard.patterns import (
+    Pattern,
+    causal,
+    columns,
+    documents,
+    global_at,
+    neighbours,
+    padding,
+    pairs,
+    strided,
+    window,
+)
 from regard.patterns.allowed_queries import num_allowed_queries
 from tests.strategies import patterns
 
@@ -26,6 +37,19 @@ def test_each_allowed_pair_is_counted_once(
     with patch("regard.patterns.allowed_queries._TESTED", data.draw(st.sampled_from([1, 2**18]))):
         counts = num_allowed_queries(pattern, queries, num_keys)
     assert torch.equal(counts.expand(batch or 1, num_keys), allowed.sum(dim=1))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        (padding([5, 6]) & columns(every=13)) | documents(torch.arange(64) // 9),
+        (padding([50, 15]) | global_at([17, 33, 60])) & strided(2),
+    ],
+)
+def test_parts_that_are_alike_in_all_sequences(pattern: Pattern) -> None:
+    """Beside others that are not: they count in each sequence."""
+    counts = num_allowed_queries(pattern, range(15, 64), 64)
+    assert torch.equal(counts, pattern.dense(torch.arange(15, 64), 64).sum(dim=1))
 
 
 LONG = 65_537

@@ -47,8 +47,11 @@ def num_allowed_queries(
         counts = torch.zeros(simple.batch_size or 1, num_keys, dtype=torch.long, device="cpu")
         positions = torch.arange(queries.start, queries.stop, device="cpu")
         for part in parts(simple):
+            # A part that is alike in all sequences counts for each of them.
+            of_part = torch.zeros_like(counts[: part.pattern.batch_size or 1])
             for gathered in part.gathered_blocks(positions, num_keys):
-                _add(counts, part, gathered, positions)
+                _add(of_part, part, gathered, positions)
+            counts += of_part
         return counts
 
     return cached(pattern, ("allowed queries", queries, num_keys), count)
