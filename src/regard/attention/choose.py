@@ -126,6 +126,8 @@ class Plan:
 
 def run(inputs: Attention, lse: bool, backend: str) -> tuple[Tensor, Tensor | None]:
     """Run a call on the backend that is planned for it."""
+    # No backend computes them: only the matrix of a call has sinks.
+    assert inputs.sinks is None
     name, _ = _served_by(inputs, lse, backend)
     if not inputs.num_queries or not inputs.num_keys:
         # There is nothing to compute.
