@@ -9,7 +9,7 @@ from torch import Tensor
 
 import regard
 from regard import AttentionMatrix, causal, padding, strided, window
-from regard.matrix import Hits
+from regard.matrix import Between, Hits, Mass, TopKeys
 from regard.patterns import Pattern, everyone
 from regard.positions import alibi, from_tensor
 from tests.attention.cases import case_of
@@ -210,6 +210,39 @@ def test_a_matrix_made_in_inference_mode_can_be_looked_at_later() -> None:
         known = matrix_of(case, lse=dense_lse(case))
     check(known, case, None)
     check(matrix, case, None)
+
+
+def test_autocast_does_not_round_effects_or_summaries() -> None:
+    case = case_of(queries=67, pattern=causal(), dtype=torch.float32)
+    value, gradient = torch.randn_like(case.key), torch.randn_like(case.query)
+    groups = torch.arange(67) % torch.tensor([[3], [5]]) == 0
+    of_batch = groups.expand(len(case.query), 2, 67)
+
+    def numbers(*, autocast: bool) -> list[Tensor]:
+        parts = case.query, case.key, value, gradient
+        weights, effects = matrix_of(case), regard.EffectMatrix(*parts, pattern=causal())
+        reductions = Between(of_batch, of_batch), Mass({"a": groups[0]})
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            inside = effects.dense()
+            # Top keys need tiles, and so does all beside them.
+            results = [*weights.summarize(*reductions, TopKeys(2)), *effects.summarize(*reductions)]
+        return [inside, effects.dense(), *(x for one in results for x in one.tensors.values())]
+
+    for rounded, exact in zip(numbers(autocast=True), numbers(autocast=False), strict=True):
+        torch.testing.assert_close(rounded, exact)
+
+
+@pytest.mark.parametrize("pattern", [everyone(), window(before=3, after=1)])
+def test_keys_without_features_are_attended_to_alike(pattern: Pattern) -> None:
+    nothing = torch.zeros(1, 2, 40, 0)
+    matrix = regard.AttentionMatrix(nothing, nothing, pattern=pattern)
+    allowed = pattern.allows(range(40), range(40))
+    exact = allowed / allowed.sum(dim=-1, keepdim=True)
+    torch.testing.assert_close(matrix.received().total, exact.sum(dim=-2).expand(1, 2, 40))
+    entropy = torch.special.entr(exact).sum(dim=-1).expand(1, 2, 40)
+    torch.testing.assert_close(matrix.entropy().nats, entropy)
+    _, lse = regard.attend_with_lse(nothing, nothing, nothing, pattern=pattern)
+    torch.testing.assert_close(lse, allowed.sum(dim=-1).float().log().expand(1, 2, 40))
 
 
 def test_autocast_does_not_round_what_is_there_already() -> None:

@@ -129,8 +129,9 @@ def run(inputs: Attention, lse: bool, backend: str) -> tuple[Tensor, Tensor | No
     # No backend computes them: only the matrix of a call has sinks.
     assert inputs.sinks is None
     name, _ = _served_by(inputs, lse, backend)
-    if not inputs.num_queries or not inputs.num_keys:
-        # There is nothing to compute.
+    num_features = inputs.query.shape[3] + inputs.value_dim
+    if 0 in (inputs.num_queries, inputs.num_keys, num_features):
+        # There is nothing to compute, and kernels have no such sizes.
         name = "reference"
     if backend == "auto" and name == "fused" and not lse and not torch.compiler.is_compiling():
         cache_step(inputs)

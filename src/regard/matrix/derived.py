@@ -64,10 +64,11 @@ class Weighted:
         known = self.has_lse(rows.batch, rows.heads, rows.queries)
         weights, _ = self.weights.block(rows, columns, (), buffers, whole=whole)
         chunks = weights.split([len(chunk.keys) for chunk in columns], dim=3)
-        if whole and not known:
-            self.prepare(rows, columns, chunks)
-        for numbers, factor in zip(chunks, self.factors(rows, columns, buffers), strict=True):
-            numbers.mul_(factor)
+        with torch.autocast(self.device.type, enabled=False):
+            if whole and not known:
+                self.prepare(rows, columns, chunks)
+            for numbers, factor in zip(chunks, self.factors(rows, columns, buffers), strict=True):
+                numbers.mul_(factor)
         return weights, {}
 
     @property

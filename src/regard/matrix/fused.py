@@ -415,7 +415,7 @@ def fused_states(
         return None
     if any(reduction.of_columns for reduction in fused) and not rows.has_columns:
         return None
-    with suppress(NeedsTiles), torch.autocast(view.source.device.type, enabled=False):
+    with suppress(NeedsTiles):
         return [reduction.fused(rows) for reduction in fused]
     return None
 
@@ -441,7 +441,7 @@ def fused_rows(view: View, budget: int, progress: bool | None = False) -> FusedR
         return None
     if sharded_queries(source) is not None:
         return None
-    if 0 in view.sizes or not view.has_all_keys:
+    if 0 in (*view.sizes, source.call.query.shape[3]) or not view.has_all_keys:
         return None
     # A pattern with a mask for each sequence is that of all.
     if source.call.pattern.batch_size and len(view.batch) != source.shape[0]:

@@ -38,7 +38,7 @@ def accumulate(
     """
     for reduction in reductions:
         _check(reduction)
-    with torch.no_grad():
+    with torch.no_grad(), torch.autocast(view.source.device.type, enabled=False):
         states = fused_states(view, reductions, budget, progress)
         if states is not None:
             return states
