@@ -302,8 +302,13 @@ class TestRefusals:
         effects = effects_of(case)
         getattr(case, name).add_(1.0)
         word = "gradient" if name == "grad" else name
-        with pytest.raises(Overwritten, match=f"{word} was modified in place"):
-            effects.dense()
+        for read in (
+            effects.dense,
+            lambda: effects.contributions,
+            lambda: effects.of_keys(slice(0, 3)),
+        ):
+            with pytest.raises(Overwritten, match=f"{word} was modified in place"):
+                read()
 
     def test_rollout_is_of_weights(self, unchecked: None) -> None:
         with pytest.raises(TypeError, match="must be AttentionMatrix objects, got EffectMatrix"):

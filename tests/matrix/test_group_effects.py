@@ -91,6 +91,9 @@ def test_nothing_is_rounded_to_half_precision() -> None:
         for given in (half, [x.float() for x in half])
     )
     torch.testing.assert_close(found, wide, rtol=0, atol=1e-6)
+    source = source_of(EffectMatrix(*(x.float() for x in half), pattern=causal()))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(effects_from_outside(source, GROUPS), wide, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", PATTERNS)

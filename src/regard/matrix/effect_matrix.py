@@ -111,6 +111,8 @@ class EffectMatrix(LazyMatrix):
 
         The loss of the target if a pair's term of the output is set to zero, without a new softmax.
         """
+        # The new source would take tensors that were changed for those of the matrix.
+        self._source.check()
         return self.of(replace(self._view, source=replace(self._source, contributions=True)))
 
     def of_keys(self, keys: slice | Pattern) -> Float[Tensor, "*heads queries"]:

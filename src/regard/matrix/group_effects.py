@@ -48,7 +48,7 @@ def effects_from_outside(
     if not aligned or queries != keys:
         return None
     effects.check()
-    with torch.no_grad():
+    with torch.no_grad(), torch.autocast(effects.device.type, enabled=False):
         factors = _factors(effects, weights)
         by_key = _sums_by_key(factors, weights.call.pattern)
         sums = [
