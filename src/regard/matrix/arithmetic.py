@@ -32,13 +32,20 @@ def head_runs(heads: range, group: int, most: int) -> Iterator[range]:
     """
     while heads:
         sizes = range(min(most, len(heads)), 0, -1)
-        size = next(size for size in sizes if key_heads_of(heads[:size], group) is not None)
+        size = next(size for size in sizes if _shared_equally(heads[:size], group) is not None)
         yield heads[:size]
         heads = heads[size:]
 
 
-def key_heads_of(heads: range, group: int) -> range | None:
-    """Return the key heads of a run of heads, or None if they aren't used equally often."""
+def key_heads_of(heads: range, group: int) -> range:
+    """Return the key heads of a run of heads, as `head_runs` yields it."""
+    key_heads = _shared_equally(heads, group)
+    assert key_heads is not None
+    return key_heads
+
+
+def _shared_equally(heads: range, group: int) -> range | None:
+    """Return the key heads of some heads, or None if they aren't used equally often."""
     used = [head // group for head in heads]
     distinct = sorted(set(used))
     step = distinct[1] - distinct[0] if len(distinct) > 1 else 1

@@ -61,11 +61,11 @@ class Weighted:
         self, rows: QueryRows, columns: Columns, facts: Facts, buffers: Buffers, *, whole: bool
     ) -> Block:
         self.check()
-        known = self.has_lse(rows.batch, rows.heads, rows.queries)
+        is_new = whole and not self.has_lse(rows.batch, rows.heads, rows.queries)
         weights, _ = self.weights.block(rows, columns, (), buffers, whole=whole)
         chunks = weights.split([len(chunk.keys) for chunk in columns], dim=3)
         with torch.autocast(self.device.type, enabled=False):
-            if whole and not known:
+            if is_new:
                 self.prepare(rows, columns, chunks)
             for numbers, factor in zip(chunks, self.factors(rows, columns, buffers), strict=True):
                 numbers.mul_(factor)
@@ -187,6 +187,8 @@ class Effects(Weighted):
         return read(known, batch, heads, queries)
 
     def prepare(self, rows: QueryRows, columns: Columns, weights: Sequence[Tensor]) -> None:
+        if self.contributions or self.known_totals is not None:
+            return
         gradient = self._gradient(rows)
         output = torch.zeros_like(gradient)
         for chunk, part in zip(columns, weights, strict=True):
@@ -208,14 +210,10 @@ class Effects(Weighted):
 
     def _gradient(self, rows: QueryRows) -> Float[Tensor, "batch key_heads grouped_rows value_dim"]:
         gradient = read(self.gradient, rows.batch, rows.heads, rows.queries).to(self.dtype)
-        return as_rows_of_key_heads(gradient, len(self._key_heads(rows)))
+        return as_rows_of_key_heads(gradient, len(key_heads_of(rows.heads, self.group)))
 
     def _value(
         self, rows: QueryRows, columns: KeyColumns
     ) -> Float[Tensor, "batch key_heads columns value_dim"]:
-        return read(self.value, rows.batch, self._key_heads(rows), columns.keys).to(self.dtype)
-
-    def _key_heads(self, rows: QueryRows) -> range:
         key_heads = key_heads_of(rows.heads, self.group)
-        assert key_heads is not None
-        return key_heads
+        return read(self.value, rows.batch, key_heads, columns.keys).to(self.dtype)

@@ -147,9 +147,9 @@ class EffectMatrix(LazyMatrix):
             return view.outline.trim((gradient.to(change) * change).sum(dim=3))
 
         contributions = self.contributions.view.source
-        total, rest = _sums_within_and_without(replace(view, source=contributions), keys)
+        total, rest = _sums_within_and_without(replace(view, source=contributions), masked)
         weights = self._source.weights
-        _, left = _sums_within_and_without(replace(view, source=weights), keys)
+        _, left = _sums_within_and_without(replace(view, source=weights), masked)
         if isinstance(weights, Scores) and weights.call.sinks is not None:
             # Masking keys does not mask a sink.
             lse = weights.lse_of(view.batch, view.heads, view.queries)
@@ -185,18 +185,14 @@ def _change_of_output(
 
 
 def _sums_within_and_without(
-    view: View, keys: slice | Pattern
+    view: View, masked: Pattern
 ) -> tuple[Float[Tensor, "batch heads queries"], Float[Tensor, "batch heads queries"]]:
-    """Return the sum of each row, with and without some keys."""
+    """Return the sum of each row, with and without the masked pairs."""
     source = view.source
-    chosen = torch.zeros(source.shape[3], dtype=torch.bool, device=source.device)
-    if isinstance(keys, slice):
-        chosen[keys] = True
     total = torch.zeros(view.sizes[:3], dtype=source.dtype, device=source.device)
     rest = torch.zeros_like(total)
     with torch.no_grad():
         for tile in tiles(view):
-            gone = tile.test(keys) if isinstance(keys, Pattern) else chosen[tile.key_positions]
             tile.rows_of(total).copy_(tile.weights.sum(dim=3))
-            tile.rows_of(rest).copy_(tile.weights.masked_fill(gone, 0.0).sum(dim=3))
+            tile.rows_of(rest).copy_(tile.weights.masked_fill(tile.test(masked), 0.0).sum(dim=3))
     return total, rest

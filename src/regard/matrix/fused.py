@@ -35,7 +35,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.attention import attend_with_lse
-from regard.matrix.arithmetic import head_runs
+from regard.matrix.arithmetic import head_runs, key_heads_of
 from regard.matrix.scores import Scores
 from regard.matrix.sharded import sharded_queries
 from regard.matrix.source import read
@@ -321,7 +321,8 @@ class FusedRows:
     def _read(self, run: range, start: int) -> _Heads:
         """Read a run of heads, of which the first is the view's head number `start`."""
         view, source = self.view, self._source
-        query, key_heads = source.scaled_query(view.batch, run, view.queries), source.key_heads(run)
+        query = source.scaled_query(view.batch, run, view.queries)
+        key_heads = key_heads_of(run, source.group)
         key = read(source.call.key, view.batch, key_heads, view.keys).to(source.dtype)
 
         # Relative to the mean, unless that is much longer than a key.

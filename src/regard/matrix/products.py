@@ -53,15 +53,15 @@ def times(view: View, values: Tensor) -> Tensor:
     batch, heads, num_queries, _ = view.sizes
     source, dim = view.source, columns.shape[-1]
     group = heads // max(1, columns.shape[1])
-    no_autocast = torch.autocast(source.device.type, enabled=False)
     fused = fused_rows(view, BUDGET) if dim else None
-    if fused is not None:
-        with suppress(NeedsTiles), torch.no_grad(), no_autocast:
-            product = view.outline.trim(fused.times(columns))
-            return product[..., 0] if values.dim() == 1 else product
-
-    output = torch.zeros(batch, heads, num_queries, dim, dtype=source.dtype, device=source.device)
     with torch.no_grad(), torch.autocast(source.device.type, enabled=False):
+        if fused is not None:
+            with suppress(NeedsTiles):
+                product = view.outline.trim(fused.times(columns))
+                return product[..., 0] if values.dim() == 1 else product
+
+        sizes = (batch, heads, num_queries, dim)
+        output = torch.zeros(sizes, dtype=source.dtype, device=source.device)
         for tile in tiles(view):
             value_heads = range(tile.heads.start, tile.heads.stop)
             if group > 1:
@@ -88,17 +88,15 @@ def sums_over_rows(vectors: Tensor, view: View) -> Tensor:
     batch, heads, _, num_keys = view.sizes
     source = view.source
     rows = rows.expand(batch, heads, *rows.shape[2:])
-    no_autocast = torch.autocast(source.device.type, enabled=False)
     fused = fused_rows(view, BUDGET) if rows.shape[2] else None
-    if fused is not None and fused.has_columns:
-        with suppress(NeedsTiles), torch.no_grad(), no_autocast:
-            product = view.outline.trim(fused.times_rows(rows))
-            return product[..., 0, :] if vectors.dim() == 1 else product
-
-    sums = torch.zeros(
-        batch, heads, rows.shape[2], num_keys, dtype=source.dtype, device=source.device
-    )
     with torch.no_grad(), torch.autocast(source.device.type, enabled=False):
+        if fused is not None and fused.has_columns:
+            with suppress(NeedsTiles):
+                product = view.outline.trim(fused.times_rows(rows))
+                return product[..., 0, :] if vectors.dim() == 1 else product
+
+        sizes = (batch, heads, rows.shape[2], num_keys)
+        sums = torch.zeros(sizes, dtype=source.dtype, device=source.device)
         for tile in tiles(view):
             tile_vectors = tile.heads_of(rows)[..., tile.queries].to(source.dtype)
             tile.add_to_columns(sums, tile_vectors @ tile.weights)

@@ -124,12 +124,6 @@ class Scores:
             return as_tensor(queries) + places.start
         return places[as_tensor(queries)]
 
-    def key_heads(self, heads: range) -> range:
-        """Return the key heads that serve a run of heads."""
-        key_heads = key_heads_of(heads, self.group)
-        assert key_heads is not None
-        return key_heads
-
     def has_lse(self, batch: range, heads: range, queries: Index) -> bool:
         self.check()
         if self.call.lse is not None and not isinstance(self.call.lse, Tensor):
@@ -287,12 +281,12 @@ class Scores:
 
     def _grouped_query(self, rows: QueryRows) -> _Query:
         query = self.scaled_query(rows.batch, rows.heads, rows.queries)
-        return as_rows_of_key_heads(query, len(self.key_heads(rows.heads)))
+        return as_rows_of_key_heads(query, len(key_heads_of(rows.heads, self.group)))
 
     def _scores(
         self, rows: QueryRows, query: _Query, columns: KeyColumns, buffers: Buffers
     ) -> Float[Tensor, "batch heads rows columns"]:
-        key_heads = self.key_heads(rows.heads)
+        key_heads = key_heads_of(rows.heads, self.group)
         key = read(self.call.key, rows.batch, key_heads, columns.keys).to(self.dtype)
         scores = buffers("scores", *query.shape[:3], key.shape[2])
         write_products(query, key, scores)
