@@ -55,7 +55,7 @@ from benchmarks.watch import loaded
 from materials import smollm2
 from regard.attribution.prompt import prompt_of
 from regard.attribution.scoring import by_leaving_out
-from regard.effects.verify import correlation, ranks
+from regard.interventions.verify import correlation, ranks
 from regard.matrix import Received, rollout
 
 TOPS = (1, 3, 5)

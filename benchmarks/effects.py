@@ -42,7 +42,7 @@ from benchmarks._measure import (
 from benchmarks.watch import LENGTH, LONG, loaded, text
 from materials import smollm2
 from regard.calls.outputs import HeadEffects
-from regard.effects.verify import correlation, ranks
+from regard.interventions.verify import correlation, ranks
 from regard.matrix import Pool, Received, TopKeys
 
 LAYERS = range(10, 19)
@@ -210,7 +210,7 @@ def predictions() -> Iterator[Figure]:
 
 
 def _heads(model: Any, run: Callable[[], torch.Tensor], how: Any, **only: Any) -> HeadEffects:
-    return regard.effects.heads(model, run, how=how, progress=False, **only)
+    return regard.interventions.heads(model, run, how=how, progress=False, **only)
 
 
 def _recall(found: HeadEffects, exact: HeadEffects) -> float:

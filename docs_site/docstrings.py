@@ -31,8 +31,7 @@ class Exports(Extension):
             (room, name, _exported(pkg, room, name))
             for room in rooms
             for name in map(str, room.exports or ())
-            # `regard.watch` stays the room, which has a page of its own.
-            if room.imports.get(name, "").startswith("regard.") and room.members[name] not in rooms
+            if room.imports.get(name, "").startswith("regard.")
         ]
         for room, name, obj in found:
             room.members[name] = Alias(name, obj, parent=room)

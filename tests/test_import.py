@@ -6,7 +6,6 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
@@ -67,32 +66,6 @@ print("sympy" in sys.modules)
 """
 
 
-IMPORT_ORDERS = """
-import inspect
-import sys
-
-for first in (
-    "import regard",
-    "import regard.watch",
-    "import regard.watch.seen",
-    "import regard.watch as other",
-    "from regard.watch import Seen, watch",
-    "from regard import watch",
-    "from regard import *",
-    "import regard.effects",
-):
-    for name in [name for name in sys.modules if name.split(".")[0] == "regard"]:
-        del sys.modules[name]
-    exec(first, {})
-    import regard
-    from regard import watch
-    assert inspect.isfunction(regard.watch) and watch is regard.watch, first
-    import regard.watch.watcher
-    from regard.watch import Seen
-    assert watch is regard.watch and Seen.__module__ == "regard.watch.seen", first
-    print(first)
-"""
-
 IMPORT_ALL = f"""
 import sys
 for name in {OPTIONAL!r}:
@@ -117,19 +90,6 @@ def test_import_takes_little_longer_than_torch(run_python: Callable[..., str]) -
     compileall.compile_dir(Path(regard.__file__).parent, quiet=1)
     torch_seconds, regard_seconds = map(float, run_python("-c", TIME_IMPORTS).split())
     assert regard_seconds <= torch_seconds / 4
-
-
-def test_watch_is_the_function_in_whatever_order_one_imports(
-    run_python: Callable[..., str],
-) -> None:
-    assert len(run_python("-W", "error", "-c", IMPORT_ORDERS).splitlines()) == 8
-
-
-def test_watch_can_be_replaced_in_a_test() -> None:
-    original = regard.watch
-    with mock.patch("regard.watch") as replaced:
-        assert regard.watch is replaced
-    assert regard.watch is original
 
 
 def test_all_of_it_can_be_completed() -> None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 import regard
-import regard.effects
+import regard.interventions
 from regard.calls import AttentionCall
 from regard.versions import Overwritten
 from zoo.compare import OUTPUTS_WITHIN, WITHIN, output_gap, tensors_in
@@ -242,7 +242,10 @@ def _effects(seen: Sequence[AttentionCall], gradients: Gradients, model: nn.Modu
 def _heads(seen: Any, model: nn.Module, target: Callable[[], Tensor]) -> list[str]:
     """Compare effects of heads: by gradients of outputs, and by those of factors on them."""
     try:
-        mine, theirs = seen.effects.heads().effects, regard.effects.heads(model, target).effects
+        mine, theirs = (
+            seen.effects.heads().effects,
+            regard.interventions.heads(model, target).effects,
+        )
     except (ValueError, Overwritten):
         return []
     if mine.shape == theirs.shape and _gap(mine.nan_to_num(), theirs.nan_to_num()) < OUTPUTS_WITHIN:

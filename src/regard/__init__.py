@@ -1,15 +1,14 @@
 """Self-attention on PyTorch: build it, run it at the speed of the fused kernels, look inside it."""
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regard import effects as effects
+    from regard import interventions as interventions
     from regard.attention import attend, attend_with_lse, plan
     from regard.attribution import attribute
-    from regard.effects import ablate, knock_out
+    from regard.capture import watch
+    from regard.interventions import ablate, knock_out
     from regard.matrix import AttentionMatrix, EffectMatrix, NormMatrix, rollout
     from regard.patterns import (
         causal,
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from regard.recording import save as save
     from regard.server.notebook import map as map
     from regard.views import page
-    from regard.watch import watch
 
 __version__ = "0.2.0"
 
@@ -63,7 +61,8 @@ __all__ = [
 _NAMES = {
     "attention": ("attend", "attend_with_lse", "plan"),
     "attribution": ("attribute",),
-    "effects": ("ablate", "knock_out"),
+    "capture": ("watch",),
+    "interventions": ("ablate", "knock_out"),
     "matrix": ("AttentionMatrix", "EffectMatrix", "NormMatrix", "rollout"),
     "patterns": (
         "causal",
@@ -89,9 +88,10 @@ _PACKAGES = (
     "attention",
     "attribution",
     "calls",
-    "effects",
+    "capture",
     "errors",
     "hf",
+    "interventions",
     "layers",
     "matrix",
     "models",
@@ -107,8 +107,8 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 def __dir__() -> list[str]:
     """List all names, including those that are not loaded yet."""
-    own = {"Any", "ModuleType", "TYPE_CHECKING", "import_module", "sys"}
-    return sorted({*globals(), *_HOMES, *_PACKAGES, "watch"} - own)
+    own = {"Any", "TYPE_CHECKING", "import_module"}
+    return sorted({*globals(), *_HOMES, *_PACKAGES} - own)
 
 
 def __getattr__(name: str) -> Any:
@@ -126,25 +126,3 @@ def __getattr__(name: str) -> Any:
         raise ImportError(message) from error
     found = globals()[name] = getattr(home, name)
     return found
-
-
-class _Package(ModuleType):
-    """This package, in which `watch` is the function, though a package has that name too."""
-
-    @property
-    def watch(self) -> Any:
-        """See a running model: its attention, exactly, with the kernels that it has."""
-        return vars(self).get("watch") or import_module("regard.watch.watch").watch
-
-    @watch.setter
-    def watch(self, watch: Any) -> None:
-        """Set another, as tests do; ignore the package, which Python sets when it is imported."""
-        if not isinstance(watch, ModuleType):
-            vars(self)["watch"] = watch
-
-    @watch.deleter
-    def watch(self) -> None:
-        vars(self).pop("watch", None)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -283,7 +283,7 @@ def test_effects_are_those_of_each_window(tmp_path: Path) -> None:
         def run(ids: torch.Tensor = ids) -> torch.Tensor:
             return -model(input_ids=ids, labels=ids).loss
 
-        total += regard.effects.heads(model, run).effects.abs()
+        total += regard.interventions.heads(model, run).effects.abs()
     assert len(windows) == 2
     effect = found.heads["effect"].to_numpy().reshape(2, 3)
     np.testing.assert_allclose(effect, (total / 2).numpy(), rtol=1e-6)

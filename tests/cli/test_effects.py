@@ -70,7 +70,7 @@ def test_effects_that_are_large_by_size_are_listed(folder: Path) -> None:
 def test_heads_are_sorted_by_effect(folder: Path) -> None:
     given = ("-m", folder, "--effect-of", "violin", "--against", "sea")
     found = json.loads(run("heads", *given, "--json"))
-    expected = regard.effects.heads(model := decoder().float(), lambda: difference(model))
+    expected = regard.interventions.heads(model := decoder().float(), lambda: difference(model))
     for one in found:
         assert one["effect"] == pytest.approx(
             expected.effects[one["layer"], one["head"]].item(), abs=1e-4

@@ -126,7 +126,7 @@ def test_the_reference_has_every_public_name(site: Path, room: str) -> None:
 
 def test_the_reference_has_every_room() -> None:
     folders = (path.parent.name for path in ROOT.glob("src/regard/*/__init__.py"))
-    # The command line has a page of its own; `regard.watch` is how vLLM is watched.
+    # The command line has a page of its own; vLLM is watched by `regard.watch`.
     assert sorted({*folders} - {"cli", "vllm"}) == ROOMS
 
 

@@ -20,7 +20,7 @@ from regard.positions.bias import compose
 from regard.positions.from_tensor import FromTensor
 from regard.vllm.captured import Captured, Keeping
 from regard.vllm.layer import WatchedLayer
-from tests.watch.calls import Kernel
+from tests.capture.calls import Kernel
 
 HEADS, LENGTH, DIM = 2, 6, 8
 

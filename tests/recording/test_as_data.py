@@ -19,7 +19,7 @@ from regard import (
     strided,
     window,
 )
-from regard.effects.forbidden import Forbidden
+from regard.interventions.forbidden import Forbidden
 from regard.patterns import Pattern, from_mask
 from regard.positions import Relative, alibi, from_tensor, softcap
 from regard.positions.bias import compose

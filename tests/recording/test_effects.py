@@ -9,11 +9,11 @@ from torch import Tensor
 
 import regard
 from regard.calls.call import AttentionCall
+from regard.capture.seen import Seen
 from regard.matrix.derived import Effects
 from regard.models import TextDecoder
 from regard.recording import Recording, RecordingError
 from regard.recording.tiles import Head
-from regard.watch.seen import Seen
 from tests.hostile.seal import replace, seal
 from tests.recording.conftest import tokens_of
 

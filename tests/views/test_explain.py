@@ -9,8 +9,8 @@ from torch import nn
 
 import regard
 from regard.calls.call import AttentionCall
+from regard.capture import Seen
 from regard.views import explain, explain_call, steps, worked_example
-from regard.watch import Seen
 
 # What follows from the vectors of the worked example, by hand and to three digits.
 SCORES = {

@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.matrix import AttentionMatrix, Distance, Entropy, Offsets, Pool, TopKeys
 from regard.patterns import Pattern, causal, everyone, global_at, window
 from regard.views.row_pass import RowPass
-from tests.watch.models import random
+from tests.capture.models import random
 
 REDUCTIONS = (Entropy(), Distance(), Offsets(1), TopKeys(3), Pool(7))
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 import regard
-from regard.watch.seen import Seen
+from regard.capture.seen import Seen
 
 Tokens = Sequence[int]
 

@@ -19,8 +19,8 @@ from regard.atlas.stable_hash import drawn
 from regard.atlas.tally import Tally
 from regard.atlas.vocabulary import Vocabulary
 from regard.atlas.window import TokenWindow
+from regard.capture import Seen, watch
 from regard.matrix.reduction import AnyReduction
-from regard.watch import Seen, watch
 
 BATCH_TOKENS = 4096
 """Approximate tokens per batch."""

@@ -15,8 +15,8 @@ from regard.attribution.looks import HeadLooks
 from regard.attribution.page import page_of
 from regard.attribution.passages import Passage
 from regard.attribution.ranking import best_known, left_out, listed
-from regard.effects.verify import strongest_and_others
 from regard.errors import check_positive
+from regard.interventions.verify import strongest_and_others
 from regard.views.numbers import bar
 from regard.views.page import Page
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.effects import knock_out
+from regard.interventions import knock_out
 from regard.patterns import pairs
 
 _FEW = 8

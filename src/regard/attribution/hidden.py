@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.effects.verify import correlation, ranks
+from regard.interventions.verify import correlation, ranks
 
 _FACTOR = 3.0
 """Score and loss disagree if one is more than so many times the other."""

@@ -16,14 +16,14 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 from regard.attribution.answer import log_probs
 from regard.attribution.looks import HeadLooks, strongest_looks
 from regard.calls.call import AttentionCall
-from regard.effects import knock_out
+from regard.capture import watch
 from regard.internals import without_torch_function
+from regard.interventions import knock_out
 from regard.matrix import Between, EffectMatrix
 from regard.matrix.derived import Effects
 from regard.matrix.group_effects import effects_from_outside
 from regard.patterns import pairs
 from regard.progress import progressing
-from regard.watch import watch
 
 _KEPT = 2**31
 """So many bytes of activations are kept for the backward pass, and others computed again."""

@@ -13,11 +13,11 @@ from torch import Tensor
 from regard.calls import AttentionCall
 from regard.calls.call import layer_index
 from regard.calls.texts import TextLayer, layers_of, texts_of
+from regard.capture import Seen, watch
 from regard.cli.console import doing
 from regard.cli.loading import Loaded, load
 from regard.cli.next_token import NextToken
 from regard.cli.reading import read_input
-from regard.watch import Seen, watch
 
 _LONGEST_ANSWER = 64
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.effects.forbidden import Forbidden
+from regard.interventions.forbidden import Forbidden
 from regard.positions import Bias
 from regard.positions.alibi import Alibi
 from regard.positions.bias import ComposedBias, Softcap

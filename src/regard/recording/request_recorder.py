@@ -15,6 +15,9 @@ from torch import distributed
 
 from regard.attention.ring.transfers import from_all_ranks
 from regard.calls.call import AttentionCall
+from regard.capture.gathered import gathered
+from regard.capture.seen import Seen
+from regard.capture.where import wanted
 from regard.errors import check_positive, first_line
 from regard.recording.opening import PARTIAL
 from regard.recording.request_memory import RequestMemory
@@ -22,9 +25,6 @@ from regard.recording.save import save
 from regard.vllm.captured import Keeping
 from regard.vllm.engine import check_runner, plain_name, tensor_parallel_group
 from regard.vllm.watcher import EndedRequest, EngineWatcher, WhatToWatch
-from regard.watch.gathered import gathered
-from regard.watch.seen import Seen
-from regard.watch.where import wanted
 
 MOST = 16
 """How many requests may run while they are recorded, and how many may wait to be written."""

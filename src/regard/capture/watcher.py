@@ -1,0 +1,498 @@
+"""Capture, interpret, check and keep the calls of a model."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.calls.call import AttentionCall, layer_index
+from regard.calls.check import NOT_COMPARED, Check, StepChecks, check_scores, check_weights
+from regard.calls.outputs import OutputGradient, OutputProjection
+from regard.capture.captured import (
+    OVERWRITTEN,
+    FirstKeys,
+    Keeping,
+    SharedKeys,
+    keep,
+    keep_bias,
+    num_used_keys,
+)
+from regard.capture.gradients import follow, let_flow
+from regard.capture.head_shards import head_shard
+from regard.capture.masks import Masks, Sizes
+from regard.capture.model_listener import ModelListener
+from regard.capture.module_stack import Frame
+from regard.capture.options import Options
+from regard.capture.product import Product
+from regard.capture.projections import Projections
+from regard.capture.raw_call import Rank, RawCall
+from regard.capture.reading import InParts, Reading, are_heads_known, read_axes
+from regard.capture.spans import Placed
+from regard.capture.understood import as_computed, counted_from, understood
+from regard.errors import first_line
+from regard.internals import TRANSFORMED, in_functorch, is_backward, without_torch_function
+from regard.matrix.scores import Scores
+from regard.matrix.view import View
+from regard.matrix.weights import Weights
+from regard.patterns.padding import Padding
+from regard.patterns.pattern import Everyone
+from regard.positions import Bias
+
+
+class _CallSite(NamedTuple):
+    """The module of a call, and whether it is cross-attention, if known."""
+
+    owner: nn.Module
+    module: str
+    kernel: str
+    cross: bool | None
+
+
+class Watcher(ModelListener):
+    """Watches a model in the current thread.
+
+    Args:
+        model: the model.
+        calls: the list to which calls are added.
+        options: its options.
+    """
+
+    rank = Rank.WATCH
+
+    def __init__(self, model: nn.Module, calls: list[AttentionCall], options: Options) -> None:
+        super().__init__(model)
+        self._calls, self._options = calls, options
+        self._masks = Masks()
+        self._latest: dict[str, Scores] = {}
+        self._biases: dict[nn.Module, tuple[list[int], Bias]] = {}
+        self._num_runs = 0
+        self._step_checks = StepChecks()
+        self._softmaxes: dict[int, frozenset[object]] = {}
+        self._projections: Projections | None = None
+        if options.values and options.reductions is None:
+            self._projections = Projections(model, self._add_projection)
+            self._mode.see = self._projections.see
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        if self._projections is not None:
+            self._entered.enter_context(self._projections)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self._compare_steps()
+        self._masks = Masks()
+        self._latest.clear()
+        self._biases.clear()
+        self._softmaxes.clear()
+
+    @property
+    def wants_lse(self) -> bool:
+        return self._options.effects and not is_backward() and not in_functorch()
+
+    @property
+    def is_active(self) -> bool:
+        # A checkpointed model recomputes its calls in the backward pass; then their outputs need
+        # gradients again.
+        return super().is_active and (self._options.effects or not is_backward())
+
+    def catch(self, kernel: str, module: nn.Module | None, read: Callable[[], RawCall]) -> None:
+        site = self._site(kernel, module)
+        if site is None:
+            return
+        if in_functorch():
+            self._add(site, self._call(site, problem=TRANSFORMED))
+            return
+        if is_backward():
+            # A call that can't be read did not get gradients the first time either.
+            with suppress(Exception):
+                self._let_flow(read())
+            return
+        needs_flow = torch.is_grad_enabled()
+        # Our own computations must not be watched.
+        with torch.no_grad(), without_torch_function():
+            caught: RawCall | None = None
+            if self._num_runs != self._places.num_runs:
+                self._num_runs = self._places.num_runs
+                self._masks.forget()
+            try:
+                caught = as_computed(read())
+                if needs_flow:
+                    self._let_flow(caught)
+                call = self._understood(site, caught)
+            except Exception as error:  # noqa: BLE001
+                # A watched model must not fail because of us.
+                if caught is not None and caught.weights is not None:
+                    call = self._call_from_weights(site, caught)
+                else:
+                    call = self._call(site, problem=first_line(error))
+            if self._options.effects and caught is not None and not call.problem:
+                call = self._with_gradient(
+                    call,
+                    caught.value,
+                    caught.output,
+                    caught.original,
+                    view=caught.output,
+                    dropped=caught.dropout > 0,
+                    problem_of_scores="" if isinstance(call.source, Scores) else _NOT_REPRODUCED,
+                )
+            if caught is not None and module is None and self.cross is None and not call.problem:
+                known = are_heads_known(caught.query, caught.value, self.running)
+                call = replace(call, heads_known=known)
+            self._add(site, call)
+            if self._projections is not None and caught is not None and not call.problem:
+                self._projections.expect(call.index, site.owner, caught.returned.detach())
+
+    def catch_product(self, product: Product, num_heads: int | None) -> None:
+        site = self._site("softmax", None)
+        if site is None:
+            return
+        if in_functorch():
+            self._spoil(self.running[-1], TRANSFORMED)
+            return
+        if product.again:
+            self._refuse_effects(product)
+            return
+        assert product.result is not None
+        assert product.original is not None
+        if self._options.effects and torch.is_grad_enabled():
+            with without_torch_function():
+                let_flow(product.result)
+        if is_backward():
+            return
+        frame = self.running[-1]
+        with torch.no_grad(), without_torch_function():
+            try:
+                read = read_axes(product, self.running, num_heads)
+                if frame.problem:
+                    return
+                call = self._call_from_weights(site, read, product)
+                if self._options.effects:
+                    problem = _CHANGED if product.changed else ""
+                    call = self._with_gradient(
+                        call,
+                        read.value,
+                        read.output,
+                        product.original,
+                        view=read.view,
+                        dropped=product.dropped,
+                        problem_of_scores=problem,
+                    )
+                frame.calls.append(call.index)
+                self._softmaxes[call.index] = product.softmaxes
+                self._add(site, replace(call, heads_known=read.heads_known))
+            except InParts as error:
+                self._spoil(frame, str(error))
+            except Exception as error:  # noqa: BLE001
+                self._spoil(frame, first_line(error))
+
+    def _refuse_effects(self, product: Product) -> None:
+        """Refuse the effects of calls whose weights are multiplied with other values too."""
+        for index in self.running[-1].calls:
+            gradient = self._calls[index].gradient
+            if gradient is not None and self._softmaxes[index] & product.softmaxes:
+                gradient.problem = gradient.problem or _MULTIPLIED_AGAIN
+
+    def catch_lost(self, frame: Frame, reason: str) -> None:
+        # In the backward pass, what is computed again ends where nothing more of it is needed.
+        if not is_backward():
+            self._spoil(frame, reason)
+
+    def _spoil(self, frame: Frame, reason: str) -> None:
+        """Mark all calls of a module as not captured."""
+        name = self._places.name(frame.module)
+        if frame.problem or name is None or not self._options.wanted(name, frame.module):
+            return
+        frame.problem = reason
+        for index in frame.calls:
+            self._calls[index] = self._calls[index].failed(reason)
+        if not frame.calls:
+            site = _CallSite(frame.module, name, "softmax", None)
+            self._calls.append(self._call(site, problem=reason))
+
+    def _add_projection(self, index: int, projection: OutputProjection | None) -> None:
+        self._calls[index] = replace(self._calls[index], projection=projection)
+
+    def _add(self, site: _CallSite, call: AttentionCall) -> None:
+        """Add a call, and compute its reductions."""
+        if not call.problem:
+            try:
+                source = call.source
+                dim = source.call.query.shape[-1] if isinstance(source, Scores) else None
+                shard = head_shard(site.owner, call.heads, dim)
+                if shard.total != call.heads:
+                    call = call.sharded(*shard)
+            except ValueError as error:
+                call = call.failed(str(error))
+        if self._options.reductions is not None and not call.problem:
+            try:
+                call = call.summarized(self._options.reductions)
+            except ValueError as error:
+                # Such as a count of allowed pairs where the mask is unknown.
+                call = call.failed(first_line(error))
+        self._calls.append(call)
+
+    def _site(self, kernel: str, module: nn.Module | None) -> _CallSite | None:
+        """Return the site of a call, or None if its module is not watched."""
+        module = self._places.current if module is None else module
+        name = None if module is None or not self.is_active else self._places.name(module)
+        if module is None or name is None or not self._options.wanted(name, module):
+            return None
+        return _CallSite(module, name, kernel, self.is_cross(name, module))
+
+    def _understood(self, site: _CallSite, caught: RawCall) -> AttentionCall:
+        source = self._scores(site, caught)
+        check = self._check(source, caught) if self._options.check else NOT_COMPARED
+        if caught.weights is not None and check.passed is False and not check.is_nan:
+            return self._call_from_weights(site, caught)
+        if site.cross is None:
+            site = site._replace(cross=_is_cross(source))
+        return self._call(
+            site,
+            source.shape,
+            key_heads=caught.key.shape[1],
+            dtype=caught.query.dtype,
+            check=check,
+            pattern=source.call.pattern,
+            view=View.whole(
+                self._kept(site.module, source) if self._options.reductions is None else source
+            ),
+        )
+
+    def _check(self, source: Scores, caught: RawCall) -> Check:
+        """Compare a call with its kernel's output, or have it compared when the step ends."""
+        value, output, dropout = caught.value, caught.output, caught.dropout > 0
+        if caught.weights is None and not dropout:
+            later = self._step_checks.add(source, value, output)
+            if later is not None:
+                return later
+        return check_scores(source, value, output, len(self._calls), dropout=dropout)
+
+    def _ended(self, frame: Frame) -> None:
+        super()._ended(frame)
+        if not self.running:
+            self._compare_steps()
+
+    def _compare_steps(self) -> None:
+        # A watched model must not fail because of us. A check that was not made is made, or raises,
+        # when it is read.
+        with suppress(Exception):
+            self._step_checks.run()
+
+    def _scores(self, site: _CallSite, caught: RawCall) -> Scores:
+        """Interpret a call."""
+        understanding = understood(caught, self._masks, cross=site.cross is True)
+        lse = caught.kernel_lse if caught.lse is None else caught.lse
+        has_value = self._options.values or self._options.effects
+        call = replace(
+            understanding.inputs,
+            value=caught.value if has_value else None,
+            lse=lse if caught.sinks is None else None,
+        )
+        return Scores(call.kept(_detached, lambda bias: bias), mask_known=understanding.mask_known)
+
+    def _kept(self, module: str, source: Scores) -> Scores:
+        """Return a source with tensors that can be kept."""
+        for leaf in source.call.pattern.leaves():
+            if leaf.tensors and isinstance(leaf, Keeping):
+                leaf.keep(self._keep_tensor)
+        call = source.call.kept(self._keep_tensor, self._kept_bias, in_cache=True)
+        assert isinstance(call.key, Tensor)
+        shared, before = SharedKeys(call.key), self._latest.get(module)
+        if before is not None:
+            assert isinstance(before.call.key, FirstKeys)
+            if before.call.key.shared.grow(call.key, num_used_keys(before)):
+                shared = before.call.key.shared
+        kept = replace(
+            source,
+            call=replace(call, key=FirstKeys(shared, call.num_keys)),
+            overwritten=OVERWRITTEN,
+        )
+        self._latest[module] = kept
+        return kept
+
+    def _keep_tensor(self, tensor: Tensor, *, copy: bool = False) -> Tensor:
+        always = copy or self._options.copy
+        return keep(tensor, always_copy=always, offload=self._options.offload)
+
+    def _kept_bias(self, bias: Bias) -> Bias:
+        """Return a bias to keep, shared by calls while it is unchanged."""
+        # Inference tensors have no version counter.
+        if not isinstance(bias, nn.Module) or any(one.is_inference() for one in bias.tensors):
+            return keep_bias(bias, self._keep_tensor)
+        versions = [tensor._version for tensor in bias.tensors]
+        latest = self._biases.get(bias)
+        if latest is None or latest[0] != versions:
+            latest = (versions, keep_bias(bias, self._keep_tensor))
+            self._biases[bias] = latest
+        return latest[1]
+
+    def _call_from_weights(
+        self, site: _CallSite, read: Reading | RawCall, product: Product | None = None
+    ) -> AttentionCall:
+        """Return a call with explicit weights.
+
+        Args:
+            site: the module of the call.
+            read: weights, values and output: of a product, or as a kernel returned them.
+            product: the product.
+        """
+        assert read.weights is not None
+        weights, index = read.weights.detach(), len(self._calls)
+        check = NOT_COMPARED
+        if self._options.check:
+            dropped = product is not None and product.dropped
+            check = check_weights(weights, read.value, read.output, index, dropout=dropped)
+        _, heads, queries, keys = weights.shape
+        placed: Placed | None = None
+        if isinstance(read, Reading) and product is not None and product.mask is not None:
+            masked, zeroed = read.masked, product.mask.zeroed
+            placed = self._placed(weights, masked, zeroed=zeroed, cross=site.cross is True)
+        first = keys - queries if placed is None else placed.first_query
+        if self._options.reductions is None:
+            weights = self._keep_tensor(weights)
+        source = Weights(
+            weights,
+            Everyone() if placed is None else placed.pattern,
+            torch.arange(first, first + queries, device="cpu"),
+            OVERWRITTEN,
+            mask_known=placed is not None,
+        )
+        return self._call(
+            site,
+            source.shape,
+            key_heads=heads,
+            dtype=weights.dtype,
+            check=check,
+            pattern=None if placed is None else placed.pattern,
+            view=View.whole(source),
+        )
+
+    def _placed(
+        self,
+        weights: Float[Tensor, "batch heads queries keys"],
+        masked: Bool[Tensor, "batch heads queries keys"] | None,
+        *,
+        zeroed: bool,
+        cross: bool,
+    ) -> Placed | None:
+        """Return masked pairs as a pattern; None if that isn't known.
+
+        Args:
+            weights: the weights.
+            masked: the pairs that were masked before the softmax.
+            zeroed: whether others may have been masked after it.
+            cross: whether it is cross-attention.
+        """
+        sizes = Sizes(*weights.shape)
+        if zeroed and bool(((weights == 0.0) & _not(masked)).any()):
+            return None
+        # nn.MultiheadAttention may add keys behind those that it was given.
+        by_row = self.cross is False
+        if masked is None:
+            return Placed(Everyone(), 0 if by_row else sizes.behind)
+        # Rows in which all pairs are masked have any weights.
+        wrong = masked & (weights != 0.0) & ~masked.all(dim=-1, keepdim=True)
+        if bool(wrong.any()):
+            return None
+        meaning = self._masks.read(~masked, sizes, cross=cross)
+        if by_row:
+            meaning = counted_from(meaning, 0)
+        return None if meaning.bias is not None else Placed(meaning.pattern, meaning.first_query)
+
+    def _let_flow(self, call: RawCall) -> None:
+        """Make the output of a call require gradients, if effects are wanted."""
+        if self._options.effects:
+            with without_torch_function():
+                let_flow(call.original if call.instead is None else call.instead)
+
+    def _with_gradient(
+        self,
+        call: AttentionCall,
+        value: Float[Tensor, "batch key_heads keys value_dim"],
+        output: Float[Tensor, "batch heads queries value_dim"],
+        original: Tensor,
+        *,
+        view: Float[Tensor, "batch heads queries value_dim"] | None,
+        dropped: bool,
+        problem_of_scores: str,
+    ) -> AttentionCall:
+        """Return a call that collects the gradients of its output.
+
+        Args:
+            call: the call.
+            value: its values.
+            output: its output.
+            original: the kernel's result.
+            view: the kernel's result, laid out as the output; None if it is a multiple.
+            dropped: whether there was dropout.
+            problem_of_scores: why gradients of scores don't follow from it, if so.
+        """
+        source = call.source
+        kept = source.call.value if isinstance(source, Scores) else None
+        value = self._keep_tensor(value) if kept is None else kept
+        gradient = OutputGradient(value, self._keep_tensor(output), overwritten=OVERWRITTEN)
+        gradient.problem_of_scores = problem_of_scores
+        if dropped:
+            gradient.problem = "dropout changed its output, call model.eval() first"
+        elif not original.requires_grad:
+            gradient.problem = (
+                "it needed no gradient when it ran (under no_grad, in reentrant checkpoints, or "
+                "ablated with all parameters frozen)"
+            )
+        elif view is None:
+            gradient.problem = "the function that computed its output has scaled it (alpha)"
+        else:
+            follow(gradient, view, original, self._options.offload)
+        return replace(call, gradient=gradient)
+
+    def _call(
+        self, site: _CallSite, sizes: tuple[int, int, int, int] = (0, 0, 0, 0), **more: Any
+    ) -> AttentionCall:
+        batch, heads, queries, keys = sizes
+        return AttentionCall(
+            index=len(self._calls),
+            module=site.module,
+            kind="cross" if site.cross else "self",
+            layer=layer_index(site.module),
+            kernel=site.kernel,
+            batch=batch,
+            heads=heads,
+            queries=queries,
+            keys=keys,
+            **more,
+        )
+
+
+_CHANGED = "its weights are not the result of one softmax, unchanged"
+_MULTIPLIED_AGAIN = "its weights are multiplied with values more than once"
+_NOT_REPRODUCED = "the weights that its kernel returned are not a softmax of its queries and keys"
+
+
+def _detached(tensor: Tensor, *, copy: bool = False) -> Tensor:
+    """Detach a tensor that is used at once."""
+    return tensor.detach().clone() if copy else tensor.detach()
+
+
+def _not(masked: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."]:
+    """Return the pairs that are not masked."""
+    return torch.ones((), dtype=torch.bool) if masked is None else ~masked
+
+
+def _is_cross(source: Scores) -> bool:
+    """Guess cross-attention: another number of keys, and no mask except padding."""
+    _, _, queries, keys = source.shape
+    if queries in (1, keys):
+        return False
+    return all(isinstance(leaf, Everyone | Padding) for leaf in source.call.pattern.leaves())

@@ -1,0 +1,17 @@
+"""What attention does: heads and pairs taken away from a running model."""
+
+from regard.interventions.ablate import ablate
+from regard.interventions.heads import heads
+from regard.interventions.knock_out import knock_out
+from regard.interventions.logit_shares import LogitShares, logit_shares
+from regard.interventions.verify import Verification, verify
+
+__all__ = [
+    "LogitShares",
+    "Verification",
+    "ablate",
+    "heads",
+    "knock_out",
+    "logit_shares",
+    "verify",
+]

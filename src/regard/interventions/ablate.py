@@ -1,0 +1,282 @@
+"""`ablate`: heads whose output is taken away."""
+
+from collections import Counter
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.calls.check import DROPOUT
+from regard.capture.masks import Masks
+from regard.capture.product import Product, key_of
+from regard.capture.raw_call import Rank, RawCall
+from regard.capture.reading import Reading
+from regard.capture.seen import Seen
+from regard.capture.understood import understood
+from regard.capture.where import check_model
+from regard.interventions.alteration import Alteration, CallSite, check_heads
+from regard.interventions.layers import Layer, Layers
+from regard.interventions.places import is_memory, places
+from regard.patterns.documents import Documents
+from regard.patterns.from_mask import FromMask
+from regard.patterns.padding import Padding
+
+_UNKNOWN_PADDING = 'by="mean" leaves padding out, and which tokens are padding is unknown'
+_UNKNOWN_MASK = 'by="mean" leaves padding out, and which pairs it masks is unknown'
+
+Heads = Float[Tensor, "batch heads queries value_dim"]
+
+
+@contextmanager
+def ablate(
+    model: nn.Module, heads: Iterable[tuple[Layer, int]], *, by: str | Seen = "zero"
+) -> Generator[None]:
+    """Take the output of some heads away while a model runs, before the output projection.
+
+        with regard.ablate(model, heads=[(5, 3), (7, 0)]):
+            logits = model(**inputs).logits
+
+    Kernels stay what they are. It works in `generate` with a cache, with gradients, and together
+    with `watch`, in any order: `watch` sees what the heads looked at, as ever. After the block
+    nothing is left behind. A model that is checkpointed computes its calls again in the backward
+    pass, so that this has to run inside the block too.
+
+    Args:
+        model: any model that `watch` understands. Only its calls in this thread are altered.
+        heads: the heads, each as (layer, head), counted from 0. A layer is its number, or the path
+            of a module as `watch` shows it, such as "model.decoder.layers.0.encoder_attn", with
+            wildcards if need be. A number that means several modules, as in encoder–decoders, is
+            refused when they run. A module that several layers share is altered in each.
+        by: what takes the place of a head's output. "zero"; "mean", its mean over the positions of
+            the sequence, padding left out, where all of them are in one call; or what the same head
+            has returned when the model was watched with `values=True`: its n-th call then takes the
+            place of the n-th call now.
+
+    Raises:
+        TypeError: model is no module, or heads are no pairs.
+        ValueError: heads names a layer or a head that isn't there, by is unknown, or a call can't
+            be altered exactly; the message says why.
+        RuntimeError: a layer has not called attention inside the block, or would be computed again,
+            unaltered, by a backward pass after it.
+
+    >>> import torch, regard
+    >>> layer = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    >>> x = torch.randn(1, 5, 8)
+    >>> with regard.ablate(layer, heads=[("", 0), ("", 1)]):
+    ...     output, _ = layer(x, x, x)
+    >>> bool((output == layer.out_proj.bias).all())
+    True
+    """
+    check_model(model)
+    chosen = _checked(heads)
+    if not (isinstance(by, Seen) or by in ("zero", "mean")):
+        raise ValueError(f'by must be "zero", "mean" or what was seen by watch, got {by!r}')
+    with _Ablation(model, Layers(model, [layer for layer, _ in chosen], "heads"), chosen, by):
+        yield
+
+
+def _checked(heads: Iterable[tuple[Layer, int]]) -> list[tuple[Layer, int]]:
+    chosen = list(heads)
+    for one in chosen:
+        pair = isinstance(one, tuple) and len(one) == 2  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
+        if not pair or isinstance(one[1], bool) or not isinstance(one[1], int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"heads must be pairs (layer, head), got {one!r}")
+        if one[1] < 0:
+            raise ValueError(f"heads: a head must be at least 0, got {one!r}")
+    return chosen
+
+
+class _Ablation(Alteration):
+    """Takes the output of heads away; arguments as for `ablate`."""
+
+    rank = Rank.ABLATE
+
+    def __init__(
+        self, model: nn.Module, layers: Layers, heads: list[tuple[Layer, int]], by: str | Seen
+    ) -> None:
+        super().__init__(model, layers)
+        self._heads, self._by = heads, by
+        self._num_calls: Counter[str] = Counter()
+
+    def altered(self, site: CallSite, call: RawCall) -> RawCall:
+        output = call.output
+        heads = self._heads_of(site, output)
+        new: Tensor | None = None
+        if self._by == "mean":
+            new = _mean(output[:, heads], self._real(site, call))
+        return replace(call, instead=self._replaced(site, call.returned, heads, new))
+
+    def altered_product(
+        self, site: CallSite, product: Product, reading: Reading, num_heads: int | None
+    ) -> Tensor:
+        where = self.output_places(site, product, num_heads)
+        heads, result = self._heads_of(site, reading.output), product.result
+        assert result is not None
+        new: Tensor | None = None
+        if self._by == "mean":
+            new = _mean(reading.output[:, heads], self._real_by_mask(site, product, reading))
+        current = result.reshape(-1)[where]
+        replaced = self._replaced(site, current, heads, new)[:, heads]
+        flat = result.reshape(-1).index_copy(0, where[:, heads].reshape(-1), replaced.reshape(-1))
+        return flat.view(result.shape)
+
+    def _heads_of(self, site: CallSite, output: Heads) -> list[int]:
+        layers = self._layers.of(site.name)
+        heads = sorted({head for layer, head in self._heads if layer in layers})
+        check_heads(site.name, heads, output.shape[1])
+        return heads
+
+    def _replaced(
+        self, site: CallSite, current: Heads, heads: list[int], new: Tensor | None
+    ) -> Heads:
+        """Return outputs with others for some heads: new ones, those that were seen, or zeros.
+
+        Args:
+            site: who has returned them.
+            current: the outputs.
+            heads: the heads.
+            new: their new outputs, or one for all queries.
+        """
+        index = torch.tensor(heads, device=current.device)
+        if isinstance(self._by, Seen):
+            new = self._seen(site, current, heads)
+        if new is None:
+            chosen = torch.zeros(current.shape[1], dtype=torch.bool, device=current.device)
+            chosen[index] = True
+            return current.masked_fill(chosen[:, None, None], 0.0)
+        shape = (len(current), len(heads), *current.shape[2:])
+        return current.index_copy(1, index, new.to(current).expand(shape))
+
+    def _seen(
+        self, site: CallSite, output: Heads, heads: list[int]
+    ) -> Float[Tensor, "batch some queries value_dim"]:
+        """Return what heads have returned when the model was watched."""
+        assert isinstance(self._by, Seen)
+        calls = [call for call in self._by if call.module == site.name]
+        number = self._num_calls[site.name]
+        self._num_calls[site.name] += 1
+        if number >= len(calls):
+            raise ValueError(
+                f"by: {site.name} made {len(calls)} calls when it was watched, got call {number}"
+            )
+        call = calls[number]
+        there, here = [call.batch, call.heads, call.queries], list(output.shape[:3])
+        if there != here:
+            raise ValueError(
+                f"by: {call} was of {there} sequences, heads and queries, and this one is of {here}"
+            )
+        if call.check.passed is False or call.check.note == DROPOUT.note:
+            raise ValueError(f"by: {call} was not what its kernel returned: {call.check}")
+        group = call.heads // call.key_heads
+        value = call.value
+        found = [call.matrix[:, head] @ value[:, head // group] for head in heads]
+        return torch.stack(found, dim=1)
+
+    def _real(self, site: CallSite, call: RawCall) -> Bool[Tensor, "batch_or_1 queries"]:
+        """Say which queries are no padding.
+
+        Raises:
+            ValueError: that isn't known, or not all positions are there.
+        """
+        understanding = understood(call, Masks(), cross=site.cross is True)
+        inputs = understanding.inputs
+        sizes = (inputs.num_queries, inputs.num_keys)
+        said = understanding.first_query
+        first = places(site.frame, site.cross is True, *sizes, said).first_query
+        self._check_whole(site, first, *sizes)
+        real = torch.ones(1, inputs.num_queries, dtype=torch.bool)
+        if site.cross:
+            return real
+        if not understanding.mask_known:
+            self.refuse(site, _UNKNOWN_MASK)
+        for leaf in inputs.pattern.leaves():
+            if isinstance(leaf, Padding):
+                keys = torch.arange(inputs.num_keys)
+                batch = torch.arange(leaf.batch_size)[:, None]
+                real = real & leaf.test(batch, keys, keys)
+            elif isinstance(leaf, FromMask):
+                real = real & self._attended(site, leaf.mask.cpu())
+            elif isinstance(leaf, Documents) and bool(
+                (leaf.ids.unique(return_counts=True)[1] == 1).any()
+            ):
+                # Documents of one token may be padding that attends to itself.
+                self.refuse(site, _UNKNOWN_PADDING)
+            elif leaf.batch_size is not None:
+                self.refuse(site, f"where {leaf} leaves padding isn't known")
+        self._check_padding(site, real, call.key)
+        return real
+
+    def _real_by_mask(
+        self, site: CallSite, product: Product, reading: Reading
+    ) -> Bool[Tensor, "batch_or_1 queries"]:
+        """Return which queries are no padding: those to which some query may attend."""
+        queries, keys = reading.weights.shape[2:]
+        said = 0 if queries == keys else None
+        first = places(site.frame, site.cross is True, queries, keys, said).first_query
+        self._check_whole(site, first, queries, keys)
+        every = torch.ones(1, queries, dtype=torch.bool)
+        if site.cross:
+            return every
+        if product.mask is None:
+            self.refuse(site, _UNKNOWN_MASK)
+        real = every
+        if reading.masked is not None:
+            real = self._attended(site, ~reading.masked.all(dim=1))
+        if product.mask.zeroed:
+            # What is attended to is no padding; what isn't may be, or may not have been selected.
+            weights = reading.weights
+            if reading.masked is not None:
+                weights = weights.masked_fill(reading.masked, 0.0)
+            attended = (weights != 0.0).any(dim=2).any(dim=1)
+            if bool((real & ~attended).any()):
+                self.refuse(site, _UNKNOWN_MASK)
+        self._check_padding(site, real, key_of(product.operands, keys))
+        return real
+
+    def _attended(
+        self, site: CallSite, allowed: Bool[Tensor, "batch_or_1 queries keys"]
+    ) -> Bool[Tensor, "batch_or_1 queries"]:
+        """Return which tokens some query may attend to: all but padding.
+
+        Refuse masks in which that doesn't tell padding: those that keep tokens from themselves, of
+        which the last has no query either, and those that leave padding to itself, against NaN.
+        """
+        attended = allowed.any(dim=1)
+        itself = allowed.diagonal(dim1=1, dim2=2)
+        unlike_itself = bool((attended & ~itself).any())
+        alone = itself & (allowed.sum(dim=1) == 1)
+        # The last token of a causal sequence has no later query.
+        alone[:, -1] &= allowed.triu(diagonal=1).any(dim=2).any(dim=1)
+        if allowed.shape[1] > 1 and ((unlike_itself and not bool(attended.all())) or alone.any()):
+            self.refuse(site, _UNKNOWN_PADDING)
+        return attended
+
+    def _check_padding(self, site: CallSite, real: Tensor, key: Tensor | None) -> None:
+        """Refuse padding of keys that may not be that of queries."""
+        if bool(real.all()):
+            return
+        if key is not None and any(is_memory(site.module, key, place) for place in (0, -1)):
+            self.refuse(site, 'by="mean" leaves padding out, and some keys are parameters')
+        given = [x for x in site.frame.given if x.is_floating_point() and x.dim() > 2]
+        others = (x for x in given[1:] if x.shape[-1] == given[0].shape[-1])
+        if any(x.shape != given[0].shape or not torch.equal(x, given[0]) for x in others):
+            self.refuse(site, 'by="mean" leaves padding out, and its keys may be other tokens')
+
+    def _check_whole(self, site: CallSite, first: int | None, queries: int, keys: int) -> None:
+        if first != 0 or (not site.cross and queries != keys):
+            self.refuse(
+                site, f'by="mean" is of all positions, and this call has {queries} of {keys}'
+            )
+
+
+def _mean(
+    output: Heads, real: Bool[Tensor, "batch_or_1 queries"]
+) -> Float[Tensor, "batch heads 1 value_dim"]:
+    """Return the mean over positions."""
+    counted = real.to(output.device)[:, None, :, None]
+    numbers = output.to(torch.promote_types(output.dtype, torch.float32))
+    total = numbers.masked_fill(~counted, 0.0).sum(dim=2, keepdim=True)
+    return total / counted.sum(dim=2, keepdim=True).clamp(min=1)

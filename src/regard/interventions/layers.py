@@ -1,0 +1,70 @@
+"""Layers that a user names, and the modules of a model that they are."""
+
+from collections.abc import Iterable
+
+from torch import nn
+
+from regard.capture.module_stack import named_modules
+from regard.capture.where import is_meant, some_names
+
+Layer = int | str
+"""The number of a layer, or the path of a module, with wildcards if need be."""
+
+
+class Layers:
+    """The layers of a model that something is done to.
+
+    Args:
+        model: the model.
+        layers: numbers of layers, or paths of modules; None for all.
+        argument: what the user calls them.
+
+    Raises:
+        TypeError: one is neither a number nor a path.
+        ValueError: one names no module of the model.
+    """
+
+    def __init__(self, model: nn.Module, layers: Iterable[Layer] | None, argument: str) -> None:
+        self.named = None if layers is None else list(dict.fromkeys(layers))
+        self._modules: dict[Layer | None, set[str]] = {}
+        names = [name for name, _ in named_modules(model)]
+        for layer in self.named or ():
+            if isinstance(layer, bool) or not isinstance(layer, int | str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(
+                    f"{argument}: a layer must be its number or the path of a module, got {layer!r}"
+                )
+            if not any(is_meant(name, layer) for name in names):
+                some = some_names(named_modules(model))
+                raise ValueError(f"{argument}: {layer!r} names no layer of the model; {some}")
+
+    def of(self, module: str) -> list[Layer]:
+        """Return which of the layers a module is, by the names that the user has for them."""
+        return [layer for layer in self.named or () if is_meant(module, layer)]
+
+    def has(self, module: str) -> bool:
+        """Say whether a module is one of them."""
+        return self.named is None or bool(self.of(module))
+
+    def ran(self, module: str) -> None:
+        """Take down that a module has called attention.
+
+        Raises:
+            ValueError: the number of a layer means several modules.
+        """
+        for layer in [None] if self.named is None else self.of(module):
+            modules = self._modules.setdefault(layer, set())
+            modules.add(module)
+            if isinstance(layer, int) and len(modules) > 1:
+                both = " and ".join(sorted(modules))
+                raise ValueError(f"layer {layer} is {both}: name one of them by its path")
+
+    def check(self) -> None:
+        """Raise RuntimeError if a layer has not called attention at all."""
+        named = [None] if self.named is None else self.named
+        missing = [layer for layer in named if layer not in self._modules]
+        if missing:
+            which = "no layer has" if missing == [None] else f"layer {missing[0]!r} has not"
+            raise RuntimeError(
+                f"{which} called attention inside the block, or none that can be seen: call the "
+                "model there, in this thread; regard.watch(model) shows the modules that do"
+            )

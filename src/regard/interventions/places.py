@@ -1,0 +1,143 @@
+"""The positions of the queries and keys of a call in their texts."""
+
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.capture.module_stack import Frame
+from regard.capture.projections import tensors_in
+
+
+class Places(NamedTuple):
+    """The positions of the first query and the first key; None for a query if unknown."""
+
+    first_query: int | None
+    first_key: int
+
+
+@runtime_checkable
+class _Cache(Protocol):
+    """A cache of transformers."""
+
+    def get_seq_length(self, layer_idx: int = 0) -> Any:
+        """Return how many tokens a layer has been given, dropped ones included."""
+        ...
+
+
+def places(frame: Frame, cross: bool, num_queries: int, num_keys: int, said: int | None) -> Places:
+    """Return the positions of a call's queries and keys.
+
+    Args:
+        frame: the module that calls; a cache of transformers among its arguments knows them.
+        cross: whether the keys are those of another sequence; then queries are counted from the
+            first of the call, unless there is a cache.
+        num_queries: the number of queries.
+        num_keys: the number of keys.
+        said: the position of the first query by what the call itself says; None if unknown.
+    """
+    given = (*frame.arguments, *frame.options.values())
+    cache = next((argument for argument in given if isinstance(argument, _Cache)), None)
+    layer = getattr(frame.module, "layer_idx", None)
+    fed = 0
+    if cache is not None:
+        # Of the decoder, whose layers have all been fed alike.
+        fed = int(cache.get_seq_length(0 if cross or not isinstance(layer, int) else layer))
+    if cross:
+        return Places(max(0, fed - num_queries), 0)
+    if fed < num_queries:
+        return Places(said, 0)
+    return Places(fed - num_queries, max(0, fed - num_keys))
+
+
+class GrowingKeys:
+    """Tells the positions of queries whose keys continue those of an earlier call.
+
+    A hand-written cache is known by its contents: the keys of the call before come first, and are
+    the same numbers. Of these, the last one is compared.
+    """
+
+    def __init__(self) -> None:
+        self._latest: WeakKeyDictionary[nn.Module, tuple[int, Tensor]] = WeakKeyDictionary()
+
+    def first_query(self, frame: Frame, key: Tensor, num_queries: int) -> int | None:
+        """Return the position of the first query; None if the keys continue none that are known.
+
+        Args:
+            frame: the module that calls. It may also be given the keys that come first.
+            key: the keys, [..., keys, key_dim], all of them used.
+            num_queries: the number of queries, the last of the keys.
+        """
+        count = key.shape[-2] - num_queries
+        if count <= 0:
+            return None
+        before, last = self._latest.get(frame.module, (0, key))
+        if before == count and _same(key.select(-2, count - 1), last):
+            return count
+        # Keys of a cache, in any order of sequences and heads.
+        given = tensors_in([*frame.arguments, *frame.options.values()])
+        caches = [x for x in given if x.dim() > 2 and x.shape[-2:] == (count, key.shape[-1])]
+        latest = key.select(-2, count - 1).flatten(0, -2)
+        return count if any(_has_rows(cache.select(-2, -1), latest) for cache in caches) else None
+
+    def has_dropped(self, frame: Frame, key: Tensor) -> bool:
+        """Return whether the latest key of the call before has moved, as in a rolling cache."""
+        before, last = self._latest.get(frame.module, (0, key))
+        if not before or last.shape != key.shape[:-2] + key.shape[-1:] or last.dtype != key.dtype:
+            return False
+        places = (key.detach() == last.unsqueeze(-2)).flatten(0, -3).all(dim=-1).all(dim=0)
+        return bool(places.any()) and not (len(places) >= before and bool(places[before - 1]))
+
+    def note(self, module: nn.Module, key: Tensor) -> None:
+        """Remember the keys of a call, [..., keys, key_dim], all of them used."""
+        if key.shape[-2]:
+            with torch.inference_mode(False):
+                self._latest[module] = (key.shape[-2], key.detach().select(-2, -1).clone())
+
+
+def is_memory(
+    module: nn.Module, key: Float[Tensor, "*leading keys key_dim"], place: int = 0
+) -> bool:
+    """Return whether a key is a parameter of a module, and no token.
+
+    Args:
+        module: the module.
+        key: the keys.
+        place: which key, the first by default.
+    """
+    if not key.numel():
+        return False
+    vector = key.detach().reshape(-1, *key.shape[-2:])[0, place]
+    size = len(vector)
+    return any(
+        bool((parameter.detach().reshape(-1, size) == vector).all(dim=1).any())
+        for parameter in module.parameters()
+        if parameter.dim() > 1 and parameter.numel() % size == 0 and parameter.dtype == vector.dtype
+    )
+
+
+def has_tokens(
+    frame: Frame, num_keys: int, key: Float[Tensor, "*leading keys key_dim"] | None
+) -> bool:
+    """Return whether keys may be tokens from the first: as many as a module was given, or cached.
+
+    Not a learned prefix or a sink: more keys than tokens, made in the call itself or unknown.
+    """
+    if any(num_keys in x.shape[:-1] for x in frame.given):
+        return True
+    return key is not None and frame.sequences(key.flatten(0, -3), (0,), given=False) is None
+
+
+def _has_rows(vectors: Float[Tensor, "*leading dim"], wanted: Float[Tensor, "rows dim"]) -> bool:
+    """Return whether each of some vectors is among others."""
+    rows = vectors.detach().reshape(-1, vectors.shape[-1])
+    if (rows.dtype, rows.device) != (wanted.dtype, wanted.device):
+        return False
+    return bool((rows[:, None] == wanted).all(dim=2).any(dim=0).all())
+
+
+def _same(first: Tensor, second: Tensor) -> bool:
+    alike = (first.shape, first.dtype, first.device) == (second.shape, second.dtype, second.device)
+    return alike and torch.equal(first, second)
