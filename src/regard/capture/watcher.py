@@ -24,7 +24,7 @@ from regard.capture.captured import (
 )
 from regard.capture.gradients import follow, let_flow
 from regard.capture.head_shards import head_shard
-from regard.capture.masks import Masks, Sizes
+from regard.capture.masks import Masks, ParsedMask, Sizes
 from regard.capture.model_listener import ModelListener
 from regard.capture.module_stack import Frame
 from regard.capture.options import Options
@@ -32,7 +32,6 @@ from regard.capture.product import Product
 from regard.capture.projections import Projections
 from regard.capture.raw_call import Rank, RawCall
 from regard.capture.reading import InParts, Reading, are_heads_known, read_axes
-from regard.capture.spans import Placed
 from regard.capture.understood import as_computed, counted_from, understood
 from regard.errors import first_line
 from regard.internals import TRANSFORMED, in_functorch, is_backward, without_torch_function
@@ -355,7 +354,7 @@ class Watcher(ModelListener):
             dropped = product is not None and product.dropped
             check = check_weights(weights, read.value, read.output, index, dropout=dropped)
         _, heads, queries, keys = weights.shape
-        placed: Placed | None = None
+        placed: ParsedMask | None = None
         if isinstance(read, Reading) and product is not None and product.mask is not None:
             masked, zeroed = read.masked, product.mask.zeroed
             placed = self._placed(weights, masked, zeroed=zeroed, cross=site.cross is True)
@@ -386,7 +385,7 @@ class Watcher(ModelListener):
         *,
         zeroed: bool,
         cross: bool,
-    ) -> Placed | None:
+    ) -> ParsedMask | None:
         """Return masked pairs as a pattern; None if that isn't known.
 
         Args:
@@ -401,15 +400,15 @@ class Watcher(ModelListener):
         # nn.MultiheadAttention may add keys behind those that it was given.
         by_row = self.cross is False
         if masked is None:
-            return Placed(Everyone(), 0 if by_row else sizes.behind)
+            return ParsedMask(Everyone(), 0 if by_row else sizes.behind)
         # Rows in which all pairs are masked have any weights.
         wrong = masked & (weights != 0.0) & ~masked.all(dim=-1, keepdim=True)
         if bool(wrong.any()):
             return None
-        meaning = self._masks.read(~masked, sizes, cross=cross)
+        parsed = self._masks.read(~masked, sizes, cross=cross)
         if by_row:
-            meaning = counted_from(meaning, 0)
-        return None if meaning.bias is not None else Placed(meaning.pattern, meaning.first_query)
+            parsed = counted_from(parsed, 0)
+        return None if parsed.bias is not None else parsed
 
     def _let_flow(self, call: RawCall) -> None:
         """Make the output of a call require gradients, if effects are wanted."""
