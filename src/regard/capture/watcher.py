@@ -22,7 +22,7 @@ from regard.capture.captured import (
     keep_bias,
     num_used_keys,
 )
-from regard.capture.gradients import follow, let_flow
+from regard.capture.gradients import follow, require_grad
 from regard.capture.head_shards import head_shard
 from regard.capture.masks import Masks, ParsedMask, Sizes
 from regard.capture.model_listener import ModelListener
@@ -167,7 +167,7 @@ class Watcher(ModelListener):
         assert product.original is not None
         if self._options.effects and torch.is_grad_enabled():
             with without_torch_function():
-                let_flow(product.result)
+                require_grad(product.result)
         if is_backward():
             return
         frame = self.running[-1]
@@ -414,7 +414,7 @@ class Watcher(ModelListener):
         """Make the output of a call require gradients, if effects are wanted."""
         if self._options.effects:
             with without_torch_function():
-                let_flow(call.original if call.instead is None else call.instead)
+                require_grad(call.original if call.instead is None else call.instead)
 
     def _with_gradient(
         self,
