@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.calls.call import AttentionCall, layer_index
 from regard.calls.check import NOT_COMPARED, Check, StepChecks, check_scores, check_weights
+from regard.calls.options import Options
 from regard.calls.outputs import OutputGradient, OutputProjection
 from regard.capture.captured import (
     OVERWRITTEN,
@@ -27,7 +28,6 @@ from regard.capture.head_shards import head_shard
 from regard.capture.masks import Masks, Sizes
 from regard.capture.model_listener import ModelListener
 from regard.capture.module_stack import Frame
-from regard.capture.options import Options
 from regard.capture.product import Product
 from regard.capture.projections import Projections
 from regard.capture.raw_call import Rank, RawCall
