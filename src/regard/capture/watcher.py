@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from regard.calls.call import AttentionCall, layer_index
 from regard.calls.check import NOT_COMPARED, Check, StepChecks, check_scores, check_weights
+from regard.calls.options import Options
 from regard.calls.outputs import OutputGradient, OutputProjection
 from regard.capture.call import KernelCall
 from regard.capture.captured import (
@@ -29,7 +30,6 @@ from regard.capture.head_shards import head_shard
 from regard.capture.listener import CallSite, Listener, Rank
 from regard.capture.masks import ParsedMask, Sizes
 from regard.capture.module_stack import Frame
-from regard.capture.options import Options
 from regard.capture.product import Product
 from regard.capture.projections import Projections
 from regard.capture.reading import InParts, Reading, are_heads_known

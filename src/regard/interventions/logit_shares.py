@@ -7,8 +7,8 @@ norm, a number, is frozen at its value in this run:
     logit = w · residual + c,      residual = embedding + Σ attention + Σ MLP
     w = unembedding row ∘ gain · scale, less its mean if the norm subtracts the mean
 
-So each term has the share w · term, and attention splits further, into A[i, j] · v_j W_O · w of each
-head and source token j.
+So each term has the share w · term, and attention splits further, into A[i, j] · v_j W_O · w of
+each head and source token j.
 
 No class of model is assumed. At the position of the logit, hooks keep what each module gets and
 returns, and each equation is compared, to the rounding of float32:
