@@ -8,17 +8,17 @@ comparison costs mostly the overhead of operators. So equal calls become the seq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Protocol
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.call import Attention, Index, detached
+from regard.attention.call import Attention, Index
 from regard.internals import without_torch_function
 from regard.matrix.scores import Scores
-from regard.matrix.source import Buffers, KeyColumns, QueryRows, as_tensor
+from regard.matrix.source import Buffers, KeyColumns, QueryRows
 from regard.patterns import everyone
 from regard.patterns.pattern import Everyone
 
@@ -242,7 +242,10 @@ class ComparedRows:
         kind = query.shape, key.shape, value.shape, query.dtype, self.output.dtype, query.device
         # Biases and sinks are not compared number by number.
         alone = None if call.bias is None and call.sinks is None else id(self)
-        return kind, call.scale, call.pattern, tuple(as_tensor(call.positions).tolist()), alone
+        positions = call.positions
+        if isinstance(positions, Tensor):
+            positions = tuple(positions.tolist())
+        return kind, call.scale, call.pattern, positions, alone
 
 
 @torch.no_grad()
@@ -302,29 +305,36 @@ class StepChecks:
 
     def add(
         self,
-        source: Scores,
+        call: Attention,
         value: Float[Tensor, "batch key_heads keys value_dim"],
         output: Float[Tensor, "batch heads queries value_dim"],
     ) -> Check | None:
         """Return the check of a call, to be made later; None if there is nothing to gain.
 
         Args:
-            source: the scores of the call.
+            call: the call.
             value: its values.
             output: the kernel's output.
         """
         num_bytes = value.numel() * value.element_size()
-        is_small = 0 < source.shape[2] <= ROWS and 0 < num_bytes <= _WAITING_BYTES // 8
-        call = source.call
+        is_small = 0 < call.num_queries <= ROWS and 0 < num_bytes <= _WAITING_BYTES // 8
         is_plain = call.bias is None and call.sinks is None
-        if not (is_small and is_plain and isinstance(source.pattern, Everyone)):
+        if not (is_small and is_plain and isinstance(call.simple_pattern, Everyone)):
             return None
 
+        query, key = call.query, call.key
+        assert isinstance(query, Tensor)
+        assert isinstance(key, Tensor)
         # The model may overwrite them.
-        keep = partial(detached, copy=True)
-        rows = range(call.num_queries)
-        plain = replace(call, value=value, pattern=everyone(), positions=rows, lse=None)
-        pending = _PendingGap(ComparedRows(plain.kept(keep), keep(output)))
+        plain = Attention(
+            query=query.detach().clone(),
+            key=key.detach().clone(),
+            value=value.detach().clone(),
+            pattern=everyone(),
+            scale=call.scale,
+            positions=range(call.num_queries),
+        )
+        pending = _PendingGap(ComparedRows(plain, output.detach().clone()))
         self._waiting.append(pending)
         self._num_bytes += num_bytes
         if self._num_bytes > _WAITING_BYTES:

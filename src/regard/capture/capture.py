@@ -96,6 +96,7 @@ class Capture(TorchFunctionMode):
         self.num_heads: int | None = None
         self.cross: bool | None = None
         self._listeners: list[Listener] = []
+        self._observers: list[Callable[..., None]] = []
         self._stack = ModuleStack(lambda: self.masks.forget(), self._ended)
         self._tracker = SoftmaxTracker(
             lambda: self.running, self._mask_scores, self._on_product, self._on_untracked
@@ -128,8 +129,7 @@ class Capture(TorchFunctionMode):
         """Pass calls to a listener, after those of the same or a lower rank."""
         if not self._listeners:
             self._started.enter_context(on_mode_stack(self))
-        # A new list: a call may be on its way through the old one.
-        self._listeners = sorted([*self._listeners, listener], key=lambda one: one.rank)
+        self._set_listeners(sorted([*self._listeners, listener], key=lambda other: other.rank))
         try:
             self._stack.register(listener.names)
             self._patch()
@@ -141,13 +141,18 @@ class Capture(TorchFunctionMode):
 
     def remove(self, listener: "Listener") -> None:
         """Pass no more calls to a listener; the last one to leave ends the capture."""
-        self._listeners = [other for other in self._listeners if other is not listener]
+        self._set_listeners([other for other in self._listeners if other is not listener])
         self._stack.release(listener.names)
         if not self._listeners:
             _captures.pop(self._thread, None)
             self._started.close()
             self._tracker.forget()
             self.masks = Masks()
+
+    def _set_listeners(self, listeners: "list[Listener]") -> None:
+        # A new list: a call may be on its way through the old one.
+        self._listeners = listeners
+        self._observers = [one.observe for one in listeners if one.observe is not None]
 
     def _patch(self) -> None:
         """Patch what was imported since, too: transformers, FlexAttention and the compiler."""
@@ -283,13 +288,16 @@ class Capture(TorchFunctionMode):
         if torch.compiler.is_compiling():
             # What is compiled calls no functions that could be seen.
             leave_graph(UNCOMPILED)
+        elif not (func in self._noticed or self._tracker.pending or self._observers):
+            # Most functions have nothing to do with attention.
+            return run_uncompiled(func, *args, **kwargs or {})
         return run_uncompiled(self._handle, func, args, kwargs or {})
 
     def _handle(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
-        observers = [one.observe for one in self._listeners if one.observe is not None]
+        observers = self._observers
         if not observers and not self._tracker.pending and self._is_plain(func, args):
             result = func(*args, **options)
-            if func is F.linear and self._is_active:
+            if func is F.linear and self.running and not self._num_pauses:
                 with without_torch_function():
                     self.running[-1].add_projected(result)
             return result

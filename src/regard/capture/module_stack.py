@@ -157,7 +157,7 @@ class ModuleStack:
     def _end(self, module: nn.Module, arguments: Any, output: Any) -> None:
         if threading.get_ident() != self._thread:
             return
-        if not any(frame.module is module for frame in self.running):
+        if not any(frame.module is module for frame in reversed(self.running)):
             # It was registered while it ran.
             return
         # Also pop frames that an exception left behind.

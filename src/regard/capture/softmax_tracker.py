@@ -174,6 +174,8 @@ class SoftmaxTracker:
 
     def end(self, *, all_of_them: bool) -> None:
         """Report softmaxes without living tensors, or all that were not multiplied."""
+        if not (self._starts or self._tracked):
+            return
         for start in self._starts:
             gone = all_of_them or not start.alive
             if gone and start.scored and not start.followed:

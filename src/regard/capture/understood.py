@@ -24,7 +24,7 @@ class Understood:
     """An interpreted call.
 
     Attributes:
-        inputs: its tensors, pattern, bias, sinks and positions.
+        inputs: its queries and keys, pattern, bias, sinks and positions.
         placed: whether its caller says where its queries are.
         mask_known: whether all masked pairs are known.
     """
@@ -86,8 +86,9 @@ def understood(caught: KernelCall, masks: Masks, *, cross: bool) -> Understood:
     bias = compose(compose(caught.bias, added), parsed.bias)
     pattern = intersect(known, caught.pattern)
     call = Attention.checked(query, key, None, pattern, bias, caught.scale, 0.0, positions)
-    inputs = replace(call, value=caught.value, sinks=caught.sinks)
-    return Understood(inputs, caught.placed, parsed.mask_known)
+    if caught.sinks is not None:
+        call = replace(call, sinks=caught.sinks)
+    return Understood(call, caught.placed, parsed.mask_known)
 
 
 def counted_from(parsed: ParsedMask, first_query: int) -> ParsedMask:

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from regard.attention.call import Attention
 from regard.calls.call import AttentionCall, layer_index
 from regard.calls.check import NOT_COMPARED, Check, StepChecks, check_scores, check_weights
 from regard.calls.options import Options
@@ -109,7 +110,7 @@ class Watcher(Listener):
     def is_active(self) -> bool:
         # A checkpointed model recomputes its calls in the backward pass; then their outputs need
         # gradients again.
-        return bool(self.running) and (self._options.effects or not is_backward())
+        return self._options.effects or not is_backward()
 
     def selects(self, name: str, module: nn.Module) -> bool:
         return self._options.wanted(name, module)
@@ -262,12 +263,26 @@ class Watcher(Listener):
         self._calls.append(call)
 
     def _understood(self, site: CallSite, caught: KernelCall) -> AttentionCall:
-        source = self._scores(site, caught)
-        check = self._check(source, caught) if self._options.check else NOT_COMPARED
+        parsed = understood(caught, self.capture.masks, cross=site.cross is True)
+        call, mask_known = parsed.inputs, parsed.mask_known
+        lse = caught.kernel_lse if caught.lse is None else caught.lse
+        if self._options.values or self._options.effects or lse is not None:
+            has_value = self._options.values or self._options.effects
+            call = replace(
+                call,
+                value=caught.value if has_value else None,
+                lse=lse if caught.sinks is None else None,
+            )
+        check = self._check(call, mask_known, caught) if self._options.check else NOT_COMPARED
         if caught.weights is not None and check.passed is False and not check.is_nan:
             return self._call_from_weights(site, caught.kernel, caught)
         if site.cross is None:
-            site = site._replace(cross=_is_cross(source))
+            site = site._replace(cross=_is_cross(call))
+        source = (
+            self._kept(site.name, call, mask_known)
+            if self._options.reductions is None
+            else _detached_scores(call, mask_known)
+        )
         return self._call(
             site,
             caught.kernel,
@@ -276,50 +291,33 @@ class Watcher(Listener):
             dtype=caught.query.dtype,
             check=check,
             pattern=source.call.pattern,
-            view=View.whole(
-                self._kept(site.name, source) if self._options.reductions is None else source
-            ),
+            view=View.whole(source),
         )
 
-    def _check(self, source: Scores, caught: KernelCall) -> Check:
+    def _check(self, call: Attention, mask_known: bool, caught: KernelCall) -> Check:
         """Compare a call with its kernel's output, or have it compared when the step ends."""
         value, output, dropout = caught.value, caught.output, caught.dropout > 0
         if caught.weights is None and not dropout:
-            later = self._step_checks.add(source, value, output)
+            later = self._step_checks.add(call, value, output)
             if later is not None:
                 return later
+        source = _detached_scores(call, mask_known)
         return check_scores(source, value, output, len(self._calls), dropout=dropout)
 
-    def _scores(self, site: CallSite, caught: KernelCall) -> Scores:
-        """Interpret a call."""
-        understanding = understood(caught, self.capture.masks, cross=site.cross is True)
-        lse = caught.kernel_lse if caught.lse is None else caught.lse
-        has_value = self._options.values or self._options.effects
-        call = replace(
-            understanding.inputs,
-            value=caught.value if has_value else None,
-            lse=lse if caught.sinks is None else None,
-        )
-        return Scores(call.kept(_detached, lambda bias: bias), mask_known=understanding.mask_known)
-
-    def _kept(self, module: str, source: Scores) -> Scores:
-        """Return a source with tensors that can be kept."""
-        for leaf in source.call.pattern.leaves():
+    def _kept(self, module: str, call: Attention, mask_known: bool) -> Scores:
+        """Return the scores of a call with tensors that can be kept."""
+        for leaf in call.pattern.leaves():
             if leaf.tensors and isinstance(leaf, Keeping):
                 leaf.keep(self._keep_tensor)
-        call = source.call.kept(self._keep_tensor, self._kept_bias, in_cache=True)
+        call = call.kept(self._keep_tensor, self._kept_bias, in_cache=True)
         assert isinstance(call.key, Tensor)
         shared, before = SharedKeys(call.key), self._latest.get(module)
         if before is not None:
             assert isinstance(before.call.key, FirstKeys)
             if before.call.key.shared.grow(call.key, num_used_keys(before)):
                 shared = before.call.key.shared
-        kept = replace(
-            source,
-            call=replace(call, key=FirstKeys(shared, call.num_keys)),
-            overwritten=OVERWRITTEN,
-        )
-        self._latest[module] = kept
+        call = replace(call, key=FirstKeys(shared, call.num_keys))
+        kept = self._latest[module] = Scores(call, OVERWRITTEN, mask_known)
         return kept
 
     def _keep_tensor(self, tensor: Tensor, *, copy: bool = False) -> Tensor:
@@ -500,9 +498,13 @@ def _not(masked: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."]:
     return torch.ones((), dtype=torch.bool) if masked is None else ~masked
 
 
-def _is_cross(source: Scores) -> bool:
+def _detached_scores(call: Attention, mask_known: bool) -> Scores:
+    """Return the scores of a call that are used at once."""
+    return Scores(call.kept(_detached, lambda bias: bias), mask_known=mask_known)
+
+
+def _is_cross(call: Attention) -> bool:
     """Guess cross-attention: another number of keys, and no mask except padding."""
-    _, _, queries, keys = source.shape
-    if queries in (1, keys):
+    if call.num_queries in (1, call.num_keys):
         return False
-    return all(isinstance(leaf, Everyone | Padding) for leaf in source.call.pattern.leaves())
+    return all(isinstance(leaf, Everyone | Padding) for leaf in call.pattern.leaves())

@@ -24,6 +24,7 @@ through every statistic).
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -82,7 +83,6 @@ class Scores:
     pattern: Pattern = field(init=False, repr=False)
     _versions: Versions = field(init=False, repr=False)
     _value_version: Versions = field(init=False, repr=False)
-    _lse: Tensor | LazyTensor = field(init=False, repr=False)
 
     signed = False
 
@@ -96,7 +96,6 @@ class Scores:
         tensors += [("mask", tensor) for leaf in leaves for tensor in leaf.tensors]
         self._versions = Versions((name, x) for name, x in tensors if isinstance(x, Tensor))
         self._value_version = Versions([] if call.value is None else [("value", call.value)])
-        self._lse = self._first_lse()
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -159,8 +158,9 @@ class Scores:
         """Return the log-sum-exp of rows, sinks included; NaN where it isn't known yet."""
         return read(self._lse, batch, heads, queries)
 
-    def _first_lse(self) -> Tensor | LazyTensor:
-        """Return what is known of the log-sum-exp of all rows, NaN elsewhere."""
+    @cached_property
+    def _lse(self) -> Tensor | LazyTensor:
+        """What is known of the log-sum-exp of all rows, NaN elsewhere."""
         lse, shape = self.call.lse, self.shape
         if lse is not None and not isinstance(lse, Tensor):
             return lse
