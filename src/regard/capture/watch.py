@@ -152,8 +152,7 @@ def _watching(
     check_model(model)
     assert isinstance(model, nn.Module)
     # Imported here to keep `import regard` fast.
-    from regard.capture.hook import Hook
-    from regard.capture.module_stack import named_modules
+    from regard.capture.module_stack import Hook, named_modules
     from regard.capture.watcher import Watcher
 
     calls: list[AttentionCall] = []
