@@ -12,8 +12,7 @@ from torch import nn
 from regard.calls.call import AttentionCall
 from regard.calls.options import Options
 from regard.capture.context import WatchContext
-from regard.capture.seen import Seen
-from regard.capture.seen_engine import SeenEngine
+from regard.capture.seen import Seen, SeenEngine
 from regard.capture.where import Where, check_model, some_names, wanted
 from regard.matrix.reduction import AnyReduction, is_reduction
 from regard.vllm.engine import Engine, is_engine

@@ -25,15 +25,14 @@ from regard.capture.captured import (
     keep_bias,
     num_used_keys,
 )
-from regard.capture.gradients import follow, let_flow
+from regard.capture.gradients import follow, require_grad
 from regard.capture.head_shards import head_shard
 from regard.capture.listener import CallSite, Listener, Rank
-from regard.capture.masks import Sizes
+from regard.capture.masks import ParsedMask, Sizes
 from regard.capture.module_stack import Frame
 from regard.capture.product import Product
 from regard.capture.projections import Projections
 from regard.capture.reading import InParts, Reading, are_heads_known
-from regard.capture.spans import Placed
 from regard.capture.understood import counted_from, understood
 from regard.errors import first_line
 from regard.internals import TRANSFORMED, in_functorch, is_backward, without_torch_function
@@ -178,7 +177,7 @@ class Watcher(Listener):
         assert product.original is not None
         if self._options.effects and torch.is_grad_enabled():
             with without_torch_function():
-                let_flow(product.result)
+                require_grad(product.result)
         if is_backward():
             return
         written = self._written_in(site.frame)
@@ -361,7 +360,7 @@ class Watcher(Listener):
             dropped = product is not None and product.dropped
             check = check_weights(weights, read.value, read.output, index, dropout=dropped)
         _, heads, queries, keys = weights.shape
-        placed: Placed | None = None
+        placed: ParsedMask | None = None
         if isinstance(read, Reading) and product is not None and product.mask is not None:
             masked, zeroed = read.masked, product.mask.zeroed
             placed = self._placed(weights, masked, zeroed=zeroed, cross=site.cross is True)
@@ -393,7 +392,7 @@ class Watcher(Listener):
         *,
         zeroed: bool,
         cross: bool,
-    ) -> Placed | None:
+    ) -> ParsedMask | None:
         """Return masked pairs as a pattern; None if that isn't known.
 
         Args:
@@ -408,21 +407,21 @@ class Watcher(Listener):
         # nn.MultiheadAttention may add keys behind those that it was given.
         by_row = self.capture.cross is False
         if masked is None:
-            return Placed(Everyone(), 0 if by_row else sizes.behind)
+            return ParsedMask(Everyone(), 0 if by_row else sizes.behind)
         # Rows in which all pairs are masked have any weights.
         wrong = masked & (weights != 0.0) & ~masked.all(dim=-1, keepdim=True)
         if bool(wrong.any()):
             return None
-        meaning = self.capture.masks.read(~masked, sizes, cross=cross)
+        parsed = self.capture.masks.read(~masked, sizes, cross=cross)
         if by_row:
-            meaning = counted_from(meaning, 0)
-        return None if meaning.bias is not None else Placed(meaning.pattern, meaning.first_query)
+            parsed = counted_from(parsed, 0)
+        return None if parsed.bias is not None else parsed
 
     def _let_flow(self, call: KernelCall) -> None:
         """Make the output of a call require gradients, if effects are wanted."""
         if self._options.effects:
             with without_torch_function():
-                let_flow(call.original if call.replaced is None else call.replaced)
+                require_grad(call.original if call.replaced is None else call.replaced)
 
     def _with_gradient(
         self,
