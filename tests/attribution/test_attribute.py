@@ -30,7 +30,14 @@ from transformers import (
 )
 
 import regard
-from regard.attribution import Attribution, HeadLooks, HiddenPassages, Passage, looks, scoring
+from regard.attribution import (
+    Attribution,
+    HeadLooks,
+    HiddenPassages,
+    Passage,
+    checkpointing,
+    scoring,
+)
 from regard.attribution.attribute import attribute
 from regard.attribution.decoder import check_decoder
 from tests.attribution.models import (
@@ -178,7 +185,7 @@ def test_looks_are_gradients_of_single_heads() -> None:
 
 def test_looks_are_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = run().looks
-    monkeypatch.setattr(looks, "_PAIRS", 16)
+    monkeypatch.setattr(scoring, "_PAIRS", 16)
     cut = run().looks
     assert whole is not None
     assert cut is not None
@@ -190,7 +197,7 @@ def test_looks_are_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_checkpointing_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = run()
-    monkeypatch.setattr(scoring, "_KEPT", 0)
+    monkeypatch.setattr(checkpointing, "_KEPT_BYTES", 0)
     model = decoder()
     found = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
     torch.testing.assert_close(found.scores, plain.scores)
@@ -212,9 +219,9 @@ def test_as_many_of_the_first_layers_are_computed_again_as_need_be(
 ) -> None:
     """A limit that some layers fit in."""
     model, plain = decoder(), run()
-    with scoring._frozen(model):
-        whole = tokens().numel() * scoring._bytes_of_a_token(model, tokens())
-    monkeypatch.setattr(scoring, "_KEPT", int(kept / 3 * whole))
+    with checkpointing.frozen(model):
+        whole = tokens().numel() * checkpointing.bytes_per_token(model, tokens())
+    monkeypatch.setattr(checkpointing, "_KEPT_BYTES", int(kept / 3 * whole))
     ran: list[nn.Module] = []
     for layer in model.model.layers:
         layer.self_attn.register_forward_pre_hook(lambda module, _: ran.append(module))
@@ -231,7 +238,7 @@ def test_models_that_were_told_to_checkpoint_do_so_in_evaluation(
     """transformers itself does in training only."""
     model, plain = decoder(), run()
     checkpointed(model)
-    monkeypatch.setattr(scoring, "_KEPT", 0)
+    monkeypatch.setattr(checkpointing, "_KEPT_BYTES", 0)
     found = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
     assert found.checkpointed
     torch.testing.assert_close(found.scores, plain.scores)
@@ -246,7 +253,7 @@ def test_models_with_a_text_model_inside_are_checkpointed(monkeypatch: pytest.Mo
     model = Gemma3ForConditionalGeneration(config).eval()
     plain = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
     assert not plain.checkpointed
-    monkeypatch.setattr(scoring, "_KEPT", 0)
+    monkeypatch.setattr(checkpointing, "_KEPT_BYTES", 0)
     found = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
     assert found.checkpointed
     torch.testing.assert_close(found.scores, plain.scores)
@@ -271,7 +278,7 @@ def test_nothing_is_dropped_in_checkpoints(monkeypatch: pytest.MonkeyPatch) -> N
     sizes = SIZES | {"vocab_size": len(WORDS), "ffn_dim": 24, "word_embed_proj_dim": 24}
     model = OPTForCausalLM(OPTConfig(**sizes, dropout=0.5)).eval()
     plain = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
-    monkeypatch.setattr(scoring, "_KEPT", 0)
+    monkeypatch.setattr(checkpointing, "_KEPT_BYTES", 0)
     found = attribute(model, tokenizer(), PROMPT, ANSWER, "lines")
     assert found.checkpointed
     torch.testing.assert_close(found.scores, plain.scores)
@@ -294,7 +301,7 @@ def test_checkpoints_of_models_with_attention_of_their_own(
     torch.manual_seed(0)
     made = model().eval()
     plain = attribute(made, tokenizer(), PROMPT, ANSWER, "lines")
-    monkeypatch.setattr(scoring, "_KEPT", 0)
+    monkeypatch.setattr(checkpointing, "_KEPT_BYTES", 0)
     found = attribute(made, tokenizer(), PROMPT, ANSWER, "lines")
     assert found.checkpointed
     assert plain.scores.abs().max() > 1e-3

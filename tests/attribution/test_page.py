@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from regard.attribution import Attribution, HiddenPassages, attribute
-from regard.attribution.ranking import best_known
+from regard.attribution.ranking import passage_rows
 from tests.attribution.models import decoder, tokenizer
 from tests.browsing import findings_on_screens, opening, until
 from tests.views.page.conftest import browser as browser
@@ -70,6 +70,10 @@ def expected_ranking(scores: Any, known: Any = None) -> list[tuple[int, str]]:
     return [(number, written(scores[number].item())) for number in order]
 
 
+def best_known(found: Attribution, checked: HiddenPassages) -> torch.Tensor:
+    return torch.tensor([row.best_known for row in passage_rows(found.scores, checked)])
+
+
 def name_of(passage: int) -> str:
     """How the page names a passage: all of these are short."""
     return f"“{PROMPT.splitlines()[passage]}”"
@@ -80,7 +84,7 @@ class TestNumbers:
         self, html: str, found: Attribution, checked: HiddenPassages, open_page: Open
     ) -> None:
         page = open_page(html)
-        known = best_known(found.scores, checked)
+        known = best_known(found, checked)
         assert ranking(page) == expected_ranking(found.scores, known)
         hidden = page.locator(".ranking-row:has(.exact)")
         assert {
@@ -110,7 +114,7 @@ class TestNumbers:
                 page.locator(".prompt-panel .legend").inner_text().replace("\n", " ")
             )
         page.locator("h1").hover()
-        known = best_known(found.scores, checked)
+        known = best_known(found, checked)
         assert ranking(page) == expected_ranking(found.scores, known)
         words.nth(2).click()
         page.locator("h1").hover()
@@ -213,7 +217,7 @@ class TestUse:
     def test_by_keys_alone(
         self, html: str, found: Attribution, checked: HiddenPassages, open_page: Open
     ) -> None:
-        order = best_known(found.scores, checked).argsort(descending=True).tolist()
+        order = best_known(found, checked).argsort(descending=True).tolist()
         page = open_page(html)
         title = page.locator(".passage-card h2")
         assert title.inner_text() == name_of(order[0])

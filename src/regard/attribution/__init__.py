@@ -2,8 +2,8 @@
 
 from regard.attribution.attribute import attribute
 from regard.attribution.attribution import Attribution
-from regard.attribution.hidden import HiddenPassages
-from regard.attribution.looks import HeadLooks
 from regard.attribution.passages import Passage
+from regard.attribution.ranking import HiddenPassages
+from regard.attribution.scoring import HeadLooks
 
 __all__ = ["Attribution", "HeadLooks", "HiddenPassages", "Passage", "attribute"]

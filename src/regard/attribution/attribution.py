@@ -10,11 +10,16 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attribution.hidden import HiddenPassages
-from regard.attribution.looks import HeadLooks
 from regard.attribution.page import page_of
 from regard.attribution.passages import Passage
-from regard.attribution.ranking import best_known, left_out, listed
+from regard.attribution.ranking import (
+    HiddenPassages,
+    largest_value,
+    left_out,
+    passage_rows,
+    strongest,
+)
+from regard.attribution.scoring import HeadLooks
 from regard.errors import check_positive
 from regard.interventions.verify import strongest_and_others
 from regard.views.numbers import bar
@@ -23,13 +28,13 @@ from regard.views.page import Page
 How = Literal["effects", "attention", "leave-one-out"]
 
 _SURE = math.log(0.7)
-"""Above this log-probability of a token, slopes are far below what hiding a passage does."""
+"""Above this log-probability of a token, effects are far below the losses of hiding a passage."""
 
 _PRINTED = 20
-"""So many passages are printed; `table` has all."""
+"""Number of passages that are printed; `table` has all."""
 
 _WIDTH = 72
-"""So many characters of a passage are printed."""
+"""Number of characters of a passage that are printed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +42,7 @@ class Attribution:
     """How much each passage of a prompt supports an answer.
 
     Attributes:
-        prompt: the prompt; of a conversation, what the chat template made of it.
+        prompt: the prompt; of a conversation, the text of its chat template.
         prompt_tokens: the prompt, token by token.
         answer: the answer.
         answer_tokens: the answer, token by token.
@@ -48,8 +53,9 @@ class Attribution:
         how: how they were computed.
         log_prob: the log-probability of the answer.
         by_head: the same by layer and head, whose sum the scores are; None without heads.
-        by_token: the same for each token of the answer; None if that was not asked for.
-        looks: by effects, how the strongest heads of each passage look at it, the strongest first.
+        by_token: the same for each token of the answer; None unless `each_token`.
+        looks: by effects, the strongest heads of each passage by key and by query, the strongest
+            first.
         checkpointed: whether some layers were computed again in the backward pass, because
             activations would have taken more than 2 GiB.
         bypassed: whether tokens reach later ones past attention too, as in state-space layers;
@@ -69,10 +75,10 @@ class Attribution:
     looks: list[list[HeadLooks]] | None
     checkpointed: bool
     bypassed: bool | None
-    _hide: Callable[[Sequence[Sequence[int]]], tuple[Tensor, Tensor]] = field(repr=False)
+    _hide: Callable[[Sequence[Sequence[range]]], tuple[Tensor, Tensor]] = field(repr=False)
 
     def top(self, count: int = 5) -> list[tuple[Passage, float]]:
-        """Return the passages with the largest scores, and these, the largest first.
+        """Return the passages with the largest scores, the largest first, with their scores.
 
         Raises:
             ValueError: count is below 1.
@@ -82,11 +88,10 @@ class Attribution:
         return [(self.passages[number], float(self.scores[number])) for number in order]
 
     def verify(self, count: int = 5, *, seed: int = 0) -> HiddenPassages:
-        """Hide passages, and compare what the answer truly loses with the scores.
+        """Hide passages, one at a time, and compare the true losses of the answer with the scores.
 
         Args:
-            count: how many of the strongest passages to hide, one at a time, and how many others
-                at random.
+            count: number of the strongest passages to hide, and of others at random.
             seed: random seed.
 
         Raises:
@@ -94,18 +99,18 @@ class Attribution:
         """
         ranked = self.scores.argsort(descending=True).tolist()
         chosen = strongest_and_others(ranked, count, seed)
-        lost, _ = self._hide([[number] for number in chosen])
-        return HiddenPassages(chosen, self.scores[chosen], lost.sum(dim=1), self.how)
+        losses, _ = self._hide([[self.passages[number].tokens] for number in chosen])
+        return HiddenPassages(chosen, self.scores[chosen], losses.sum(dim=1), self.how)
 
     def page(
         self, *, title: str = "", about: str = "", checked: HiddenPassages | None = None
     ) -> Page:
-        """Make a page of the prompt, shaded by scores, and of the heads that look at each passage.
+        """Make a page of the prompt, shaded by scores, and of the strongest heads of each passage.
 
         Args:
-            title: its title; the question is what the answer used by default.
+            title: its title; "Which passages did the answer use?" by default.
             about: a line below the title, such as the name of the model.
-            checked: what `verify` found, to be shown beside the scores.
+            checked: the result of `verify`, to be shown beside the scores.
         """
         return page_of(self, title=title, about=about, checked=checked)
 
@@ -122,60 +127,54 @@ class Attribution:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on what to know of these scores, if anything."""
-        found: list[str] = []
-        if self.bypassed:
-            found.append(
-                "Tokens reach the answer past attention too, as in state-space layers: scores, and "
-                "what hiding a passage does, are of attention alone."
-            )
-        if self.bypassed is None:
-            found.append("Whether tokens reach the answer past attention too can't be told.")
-        if self.checkpointed:
-            found.append(
-                "Activations did not fit in 2 GiB: some layers were computed again in the backward "
-                "pass."
-            )
-        if self.how == "effects" and self.log_prob > _SURE * len(self.answer_tokens):
-            found.append(
-                "The model is nearly sure of this answer, where effects understate what passages "
-                "do: verify hides them."
-            )
-        return found
+        """Sentences on the limits of these scores, if any."""
+        notes = {
+            "Tokens reach the answer past attention too, as in state-space layers: scores, and "
+            "what hiding a passage does, are of attention alone.": self.bypassed,
+            "Whether tokens reach the answer past attention too can't be told.": (
+                self.bypassed is None
+            ),
+            "Activations did not fit in 2 GiB: some layers were computed again in the backward "
+            "pass.": self.checkpointed,
+            "The model is nearly sure of this answer, where effects understate what passages do: "
+            "verify hides them.": (
+                self.how == "effects" and self.log_prob > _SURE * len(self.answer_tokens)
+            ),
+        }
+        return [note for note, applies in notes.items() if applies]
 
     def table(self, count: int | None = None, *, checked: HiddenPassages | None = None) -> str:
         """Return the passages as lines of text, those that support the answer most first.
 
         Args:
-            count: how many, the strongest of either sign; all by default. The last line says how
-                many are left out.
-            checked: what `verify` found: these passages are ranked by what the answer truly loses,
-                and it is said where that disagrees with the score.
+            count: number of passages, the strongest of either sign; all by default. The last line
+                counts the others.
+            checked: the result of `verify`: its passages are ranked by the true losses of the
+                answer, and marked if these disagree with the scores.
 
         Raises:
             ValueError: count is below 1.
         """
         check_positive(count=1 if count is None else count)
-        values = best_known(self.scores, checked)
-        shown = listed(values, len(self.passages) if count is None else count)
-        exact = {} if checked is None else dict(zip(checked.passages, checked.exact, strict=True))
-        said = {} if checked is None else checked.disagreements
-        largest = max(float(values.abs().max()), 1e-12)
+        rows = passage_rows(self.scores, checked)
+        shown = strongest(rows, len(rows) if count is None else count)
+        largest = largest_value(rows)
         lines = [
             f"answer: {self.answer.strip()}  (log-probability {self.log_prob:.2f}; by {self.how})"
         ]
         lines += self.notes
         if checked is not None:
             lines.append(f"{'score':>8}  {'exact':>8}")
-        for number in shown:
-            text = " ".join(self.passages[number].text.split())
+
+        for row in shown:
+            text = " ".join(self.passages[row.number].text.split())
             text = text if len(text) <= _WIDTH else f"{text[: _WIDTH - 2].rstrip()} …"
-            numbers = f"{float(self.scores[number]):+8.3f}"
+            numbers = f"{row.score:+8.3f}"
             if checked is not None:
-                loss = f"{float(exact[number]):+8.3f}" if number in exact else ""
-                numbers += f"  {loss:>8}  {said.get(number, ''):<15}"
-            lines.append(f"{numbers}  {bar(abs(float(values[number])) / largest):<10}  {text}")
-        others = left_out(values, shown)
+                loss = "" if row.exact is None else f"{row.exact:+8.3f}"
+                numbers += f"  {loss:>8}  {row.disagreement:<15}"
+            lines.append(f"{numbers}  {bar(abs(row.best_known) / largest):<10}  {text}")
+        others = left_out(rows, shown)
         return "\n".join([*lines, others] if others else lines)
 
     def __repr__(self) -> str:

@@ -1,12 +1,9 @@
 """The page of an attribution; `web/README.md` has its format."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from torch import Tensor
-
-from regard.attribution.hidden import HiddenPassages
-from regard.attribution.looks import HeadLooks
+from regard.attribution.ranking import HiddenPassages, passage_rows
+from regard.attribution.scoring import HeadLooks
 from regard.calls.tokens import readable
 from regard.views import diverging
 from regard.views.numbers import counted
@@ -21,19 +18,19 @@ VERSION = 2
 TITLE = "Which passages did the answer use?"
 
 _DIGITS = 9
-"""As many as tell float32 numbers apart."""
+"""Number of digits that tell float32 numbers apart."""
 
 
 def page_of(
-    found: "Attribution", *, title: str, about: str, checked: HiddenPassages | None
+    attribution: "Attribution", *, title: str, about: str, checked: HiddenPassages | None
 ) -> Page:
     """Return the page of an attribution.
 
     Args:
-        found: the attribution.
+        attribution: the attribution.
         title: its title.
         about: a line below it.
-        checked: what hiding passages did, if some were hidden.
+        checked: the losses of hidden passages, if some were hidden.
 
     Raises:
         FileNotFoundError: the script of the page was not built.
@@ -43,65 +40,59 @@ def page_of(
         "regard.attribution",
         "attribution",
         title=title,
-        facts=facts_of(found, title=title, about=about, checked=checked),
+        facts=facts_of(attribution, title=title, about=about, checked=checked),
         sorry="This page shows passages and their scores with the help of JavaScript.",
     )
-    tokens = counted(len(found.prompt_tokens), "token")
-    summary = f"{counted(len(found.passages), 'passage')}, {tokens}"
-    return Page(html, summary, title)
+    return Page(html, ", ".join(_sizes(attribution)), title)
 
 
 def facts_of(
-    found: "Attribution", *, title: str, about: str, checked: HiddenPassages | None
+    attribution: "Attribution", *, title: str, about: str, checked: HiddenPassages | None
 ) -> dict[str, Any]:
     """Return the data of the page."""
-    sizes = (counted(len(found.passages), "passage"), counted(len(found.prompt_tokens), "token"))
-    exact = {} if checked is None else dict(zip(checked.passages, checked.exact, strict=True))
-    said = {} if checked is None else checked.disagreements
-    by_head = None if found.by_head is None else found.by_head.permute(2, 0, 1)
+    rows = passage_rows(attribution.scores, checked)
+    by_head, by_token, looks = attribution.by_head, attribution.by_token, attribution.looks
     return {
+        # The page.
         "version": VERSION,
         "title": title,
-        "about": " · ".join(words for words in (about, *sizes) if words),
+        "about": " · ".join(words for words in (about, *_sizes(attribution)) if words),
         "colours": {"light": diverging.LIGHT, "dark": diverging.DARK},
-        "how": found.how,
-        "log_prob": _number(found.log_prob),
-        "notes": found.notes,
-        "prompt": found.prompt_tokens,
-        "answer": readable(found.answer_tokens),
-        "passages": [(one.tokens.start, one.tokens.stop) for one in found.passages],
-        "scores": _numbers(found.scores),
-        "exact": [
-            _number(float(exact[number])) if number in exact else None
-            for number in range(len(found.passages))
+        # The texts.
+        "how": attribution.how,
+        "log_prob": _rounded(attribution.log_prob),
+        "notes": attribution.notes,
+        "prompt": attribution.prompt_tokens,
+        "answer": readable(attribution.answer_tokens),
+        "passages": [
+            (passage.tokens.start, passage.tokens.stop) for passage in attribution.passages
         ],
-        "disagreements": [said.get(number) for number in range(len(found.passages))],
-        "by_token": None if found.by_token is None else _rows(found.by_token),
-        "by_head": None if by_head is None else [_rows(passage) for passage in by_head],
-        "looks": None if found.looks is None else [_looks(passage) for passage in found.looks],
+        # The numbers.
+        "scores": _rounded(attribution.scores.tolist()),
+        "exact": [None if row.exact is None else _rounded(row.exact) for row in rows],
+        "disagreements": [row.disagreement or None for row in rows],
+        "by_token": None if by_token is None else _rounded(by_token.tolist()),
+        "by_head": None if by_head is None else _rounded(by_head.permute(2, 0, 1).tolist()),
+        "looks": None if looks is None else [list(map(_head, heads)) for heads in looks],
     }
 
 
-def _looks(heads: Sequence[HeadLooks]) -> list[dict[str, Any]]:
-    return [
-        {
-            "layer": one.layer,
-            "head": one.head,
-            "keys": _numbers(one.by_key),
-            "queries": list(zip(one.queries, _numbers(one.by_query), strict=True)),
-        }
-        for one in heads
-    ]
+def _sizes(attribution: "Attribution") -> tuple[str, str]:
+    num_passages, num_tokens = len(attribution.passages), len(attribution.prompt_tokens)
+    return counted(num_passages, "passage"), counted(num_tokens, "token")
 
 
-def _rows(values: Tensor) -> list[list[float]]:
-    return [_numbers(row) for row in values]
+def _head(head: HeadLooks) -> dict[str, Any]:
+    return {
+        "layer": head.layer,
+        "head": head.head,
+        "keys": _rounded(head.by_key.tolist()),
+        "queries": list(zip(head.queries, _rounded(head.by_query.tolist()), strict=True)),
+    }
 
 
-def _numbers(values: Tensor) -> list[float]:
-    return [_number(value) for value in values.tolist()]
-
-
-def _number(value: float) -> float:
-    """Return a number without digits that only float64 has."""
+def _rounded(value: Any) -> Any:
+    """Return a number, or lists of numbers, without digits that only float64 has."""
+    if isinstance(value, list):
+        return [_rounded(part) for part in cast(list[Any], value)]
     return float(f"{value:.{_DIGITS}g}")

@@ -38,7 +38,7 @@ class Passage:
 
 
 def spans_of(prompt: str, passages: Passages) -> list[tuple[int, int]]:
-    r"""Return where passages start and stop in a prompt, in characters.
+    r"""Return the spans of passages in a prompt, in characters.
 
     Args:
         prompt: the text.
@@ -62,9 +62,12 @@ def spans_of(prompt: str, passages: Passages) -> list[tuple[int, int]]:
     if not isinstance(passages, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"passages must be {_CHOICES}, got {passages!r}")
     spans = [
-        _found(prompt, one) if isinstance(one, str) else _checked(prompt, one) for one in passages
+        _span_of(prompt, passage) if isinstance(passage, str) else _checked(prompt, passage)
+        for passage in passages
     ]
-    _check_disjoint(spans)
+    for (_, stop), after in pairwise(sorted(spans)):
+        if after[0] < stop:
+            raise ValueError(f"passages must not overlap, got one up to {stop} and one {after}")
     return spans
 
 
@@ -75,8 +78,8 @@ def with_tokens(
 
     Args:
         prompt: the text.
-        spans: where passages start and stop, in characters.
-        offsets: where each token of the prompt starts and stops, in characters.
+        spans: start and stop of each passage, in characters.
+        offsets: start and stop of each token of the prompt, in characters.
 
     Raises:
         ValueError: a passage has no token.
@@ -89,21 +92,19 @@ def with_tokens(
 
 def _split(prompt: str, separator: re.Pattern[str]) -> Iterator[tuple[int, int]]:
     start = 0
-    for found in [*separator.finditer(prompt), None]:
-        stop = len(prompt) if found is None else _end(found)
+    for separated in [*separator.finditer(prompt), None]:
+        stop = len(prompt)
+        if separated is not None:
+            # Closing quotes belong to the sentence before.
+            stop = separated.start() + len(separated[0].rstrip())
         text = prompt[start:stop]
         if text.strip():
             first = start + len(text) - len(text.lstrip())
             yield first, first + len(text.strip())
-        start = stop if found is None else found.end()
+        start = stop if separated is None else separated.end()
 
 
-def _end(found: re.Match[str]) -> int:
-    """Return where a passage ends before a separator: closing quotes belong to the sentence."""
-    return found.start() + len(found[0].rstrip())
-
-
-def _found(prompt: str, text: str) -> tuple[int, int]:
+def _span_of(prompt: str, text: str) -> tuple[int, int]:
     first = prompt.find(text)
     if not text or first < 0:
         raise ValueError(f"passage {text[:60]!r} is not in the prompt")
@@ -124,13 +125,6 @@ def _checked(prompt: str, span: tuple[int, int]) -> tuple[int, int]:
     return start, stop
 
 
-def _check_disjoint(spans: Sequence[tuple[int, int]]) -> None:
-    ordered = sorted(spans)
-    for (_, stop), after in pairwise(ordered):
-        if after[0] < stop:
-            raise ValueError(f"passages must not overlap, got one up to {stop} and one {after}")
-
-
 def _tokens(prompt: str, start: int, stop: int, offsets: Sequence[tuple[int, int]]) -> range:
     inside = [
         number
@@ -143,6 +137,6 @@ def _tokens(prompt: str, start: int, stop: int, offsets: Sequence[tuple[int, int
 
 
 def _first_letter(prompt: str, first: int, last: int) -> int:
-    """Return where a token starts without the space that many tokenizers put before a word."""
+    """Return the start of a token without the space that many tokenizers put before a word."""
     piece = prompt[first:last]
     return first + (len(piece) - len(piece.lstrip()) if piece.strip() else 0)

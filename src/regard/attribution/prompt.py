@@ -1,4 +1,4 @@
-"""A prompt as text, tokens and passages."""
+"""A prompt as text, tokens and passages, and the tokens of an answer after it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ Messages = Sequence[Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a model is given.
+    """The prompt of a model.
 
     Attributes:
-        text: the text; of a conversation, what the chat template makes of it.
+        text: the text; of a conversation, as the chat template formats it.
         ids: its tokens.
-        offsets: where each token starts and stops in the text, in characters.
-        passages: the passages, by their place in the text.
-        special: whether the tokenizer was to add special tokens; chat templates have theirs.
+        offsets: start and stop of each token in the text, in characters.
+        passages: the passages, in the order of the text.
+        special: whether the tokenizer adds special tokens; chat templates have theirs.
     """
 
     text: str
@@ -32,7 +32,7 @@ class Prompt:
 
     @property
     def pieces(self) -> list[str]:
-        """The text, token by token; what is in no token is at the beginning of the next."""
+        """The text, token by token; characters of no token begin the next."""
         ends = [0]
         for _, stop in self.offsets:
             ends.append(max(ends[-1], stop))
@@ -42,8 +42,8 @@ class Prompt:
 def prompt_of(tokenizer: Any, prompt: str | Messages, passages: Passages) -> Prompt:
     """Return a prompt with its tokens and passages.
 
-    Of a conversation, the contents of its messages are split, and found again in what the chat
-    template makes of them.
+    Of a conversation, the contents of its messages are split, and found again in the text of the
+    chat template.
 
     Raises:
         TypeError: the prompt is neither a text nor messages with texts.
@@ -51,6 +51,7 @@ def prompt_of(tokenizer: Any, prompt: str | Messages, passages: Passages) -> Pro
             where tokens are in the text or ends it, a message was changed by the template, or
             passages don't fit; see `spans_of`.
     """
+    # 1. The text and its passages.
     if isinstance(prompt, str):
         text, spans, special = prompt, spans_of(prompt, passages), True
     else:
@@ -60,6 +61,8 @@ def prompt_of(tokenizer: Any, prompt: str | Messages, passages: Passages) -> Pro
     check_well_formed("prompt", text)
     if not spans:
         raise ValueError("the prompt has no passages")
+
+    # 2. Its tokens.
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(
             f"{type(tokenizer).__name__} does not tell where tokens are in the text: use a fast "
@@ -68,6 +71,8 @@ def prompt_of(tokenizer: Any, prompt: str | Messages, passages: Passages) -> Pro
     encoded = tokenizer(text, return_offsets_mapping=True, add_special_tokens=special)
     offsets = [(int(start), int(stop)) for start, stop in encoded["offset_mapping"]]
     ids = [int(number) for number in encoded["input_ids"]]
+
+    # 3. A special token at the end has no characters.
     last = ids[-1] if offsets[-1][0] == offsets[-1][1] else None
     if last in tokenizer.all_special_ids:
         raise ValueError(
@@ -81,8 +86,8 @@ def _templated(tokenizer: Any, messages: Messages) -> str:
     if not messages:
         raise ValueError("prompt must be a text or messages, got no message")
     for message in messages:
-        given = message if isinstance(message, Mapping) else {}  # pyright: ignore[reportUnnecessaryIsInstance]
-        if not all(isinstance(given.get(part), str) for part in ("role", "content")):
+        parts = message if isinstance(message, Mapping) else {}  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not all(isinstance(parts.get(name), str) for name in ("role", "content")):
             raise TypeError(f"a message must have a role and a text as content, got {message!r}")
     return str(
         tokenizer.apply_chat_template(
@@ -96,14 +101,17 @@ def _templated(tokenizer: Any, messages: Messages) -> str:
 def _spans_in_messages(
     tokenizer: Any, text: str, messages: Messages, passages: Passages
 ) -> list[tuple[int, int]]:
-    """Return where the passages of messages are in the text that a template made of them."""
+    """Return the spans of the passages of messages in the text of the chat template."""
     if not isinstance(passages, str):
         return spans_of(text, passages)
-    # A short message may be a word of the template too, such as "user": see where names go.
+
+    # 1. A short message may be a word of the template too, such as "user": see where names go.
     names = [f"\ue000{number}\ue001" for number in range(len(messages))]
-    named = [{**one, "content": name} for one, name in zip(messages, names, strict=True)]
+    named = [{**message, "content": name} for message, name in zip(messages, names, strict=True)]
     template = _templated(tokenizer, named)
-    found: list[tuple[int, int]] = []
+
+    # 2. Each message, after the template's own words before it.
+    spans: list[tuple[int, int]] = []
     place = 0
     for message, name in zip(messages, names, strict=True):
         before, _, template = template.partition(name)
@@ -115,12 +123,62 @@ def _spans_in_messages(
                 f"the chat template has changed the message {content[:60]!r}: pass the texts of "
                 "the passages, or their spans in the templated text"
             )
-        found += [(first + start, first + stop) for start, stop in spans_of(content, passages)]
+        spans += [(first + start, first + stop) for start, stop in spans_of(content, passages)]
         place = first + len(content)
-    return found
+    return spans
 
 
 def _next(text: str, words: str, place: int) -> int:
-    """Return where words are in a text after a place and white space, which templates may strip."""
+    """Return the index of words in a text after a place and white space, which templates strip."""
     first = text.find(words, place)
     return -1 if first < 0 or text[place:first].strip() else first
+
+
+def tokenized(tokenizer: Any, prompt: Prompt, answer: str) -> list[int]:
+    """Return the tokens of an answer that follows a prompt.
+
+    Raises:
+        TypeError: the answer is not a text.
+        ValueError: it has no tokens, the tokenizer does not know some of it, or it can't go on
+            after the tokens of the prompt.
+    """
+    if not isinstance(answer, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"answer must be a text, got {answer!r}")
+    check_well_formed("answer", answer)
+    tokens = _tokens_after(tokenizer, prompt, answer)
+    if not tokens:
+        raise ValueError(f"the answer has no tokens, got {answer!r}")
+
+    unknown = tokenizer.unk_token
+    # Some tokenizers name an ordinary token as the unknown one, which an answer may spell out.
+    if unknown and tokens.count(tokenizer.unk_token_id) > answer.count(unknown):
+        raise ValueError(
+            f"answer must be made of known tokens, got {answer!r}, which is tokenized as "
+            f"{tokenizer.convert_ids_to_tokens(tokens)}"
+        )
+    return tokens
+
+
+def _tokens_after(tokenizer: Any, prompt: Prompt, answer: str) -> list[int]:
+    """Return the tokens of an answer after those of a prompt.
+
+    On its own, an answer would begin a text, to which some tokenizers add a space.
+    """
+    text = prompt.text + answer
+    together: list[int] = tokenizer(text, add_special_tokens=prompt.special)["input_ids"]
+    if together[: len(prompt.ids)] == prompt.ids:
+        return together[len(prompt.ids) :]
+
+    # The last token of the prompt would be joined with the first of the answer.
+    alone: list[int] = tokenizer(answer, add_special_tokens=False)["input_ids"]
+    spelled, expected = (
+        tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        for ids in (prompt.ids + alone, together)
+    )
+    if expected == text != spelled:
+        raise ValueError(
+            f"the answer {answer[:60]!r} can't go on after the last token of the prompt, "
+            f"{tokenizer.convert_ids_to_tokens(prompt.ids[-1])!r}: move a space from the end of "
+            "the prompt to the beginning of the answer"
+        )
+    return alone

@@ -1,20 +1,36 @@
-"""Scores of passages: by effects, by attention, or by leaving one out."""
+"""Scores of passages: by effects, by attention, or by leaving one out.
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+The effect of a passage is the sum of the effects of pairs with a query outside of it and a key in
+it. In a causal matrix of effects, of a prompt with two passages:
+
+           a a b b · ·
+        a  ·                sum of ▒: effect of passage a
+        a  · ·              sum of █: effect of passage b
+        b  ▒ ▒ ·
+        b  ▒ ▒ · ·
+        ·  ▒ ▒ █ █ ·
+        ·  ▒ ▒ █ █ · ·      one such matrix for each layer and head
+
+`matrix.group_effects` computes the sums of all passages by one fused call for each layer, where the
+pattern allows it; elsewhere `Between` takes a pass over tiles. Which keys and queries have the
+effect is computed for the strongest heads only, while the gradients are there.
+
+Cost: a forward and a backward pass of the model for the answer as a whole, or a forward pass and a
+backward pass for each token.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
-from itertools import chain
+from functools import reduce
 from operator import or_
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+from torch.nn.utils.rnn import pad_sequence
 
-from regard.attribution.answer import log_probs
-from regard.attribution.looks import HeadLooks, strongest_looks
+from regard.attribution.checkpointing import checkpointing, frozen
+from regard.attribution.decoder import log_probs
 from regard.calls.call import AttentionCall
 from regard.capture import watch
 from regard.internals import without_torch_function
@@ -25,22 +41,34 @@ from regard.matrix.group_effects import effects_from_outside
 from regard.patterns import pairs
 from regard.progress import progressing
 
-_KEPT = 2**31
-"""So many bytes of activations are kept for the backward pass, and others computed again."""
+HEADS = 8
+"""Number of heads of each passage with `HeadLooks`: those with the largest effects by size."""
 
-_MOST = 36
-"""So many numbers of the hidden size, or fewer, a layer keeps of a token for its backward pass."""
+QUERIES = 8
+"""Number of queries that are kept of each head."""
 
-_FEW = 8
-"""So many tokens are run to see how many it keeps."""
+_PAIRS = 2**22
+"""Number of pairs that are computed at once."""
 
-_ATTENTION = [
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
-    torch.ops.aten._scaled_dot_product_flash_attention.default,
-    torch.ops.aten._scaled_dot_product_efficient_attention.default,
-    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
-]
-"""Kernels whose outputs are kept anyway, so that they don't run again."""
+
+@dataclass(frozen=True, eq=False)
+class HeadLooks:
+    """The effects of one head on a passage: of queries outside of it, by key and by query.
+
+    Attributes:
+        layer: the layer, as in `Attribution.by_head`.
+        head: the head.
+        by_key: the effect of each token of the passage; their sum is that of the head.
+        queries: the tokens that attend to the passage with the largest effects by size, the largest
+            first; counted from the first token of the prompt.
+        by_query: their effects.
+    """
+
+    layer: int
+    head: int
+    by_key: Float[Tensor, "tokens"]
+    queries: list[int]
+    by_query: Float[Tensor, "queries"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +78,7 @@ class PassageEffects:
     Attributes:
         by_target: of each passage, through each head, on each target.
         log_probs: the log-probability of each token of the answer.
-        looks: how the strongest heads of each passage look at it.
+        looks: the strongest heads of each passage, by key and by query.
         checkpointed: whether some layers were computed again in the backward pass.
     """
 
@@ -71,53 +99,61 @@ def by_effects(
 ) -> PassageEffects:
     """Return the effect of each passage, through each head, on the log-probability of the answer.
 
-    The effect of a passage is that of all looks at it from outside. For the answer as a whole it
-    takes one forward and one backward pass; for each of its tokens, one more backward pass.
-
     Args:
         model: a decoder of transformers.
         tokens: prompt and answer.
-        num_answer: how many tokens the answer has.
+        num_answer: number of tokens of the answer.
         passages: the tokens of each passage.
         each_token: whether targets are the tokens of the answer, or the answer as a whole.
         progress: whether to show a progress bar.
     """
     between = _between(tokens.shape[1], passages, tokens.device)
-    found: list[Tensor] = []
+    by_target: list[Tensor] = []
     with (
-        _frozen(model),
-        _checkpointing(model, tokens, once=not each_token or num_answer == 1) as checkpointed,
+        frozen(model),
+        checkpointing(model, tokens, once=not each_token or num_answer == 1) as checkpointed,
         torch.enable_grad(),
         watch(model, effects=True) as seen,
     ):
-        each = log_probs(model, tokens, num_answer)
+        # 1. Forward.
+        token_log_probs = log_probs(model, tokens, num_answer)
         if not len(seen):
             raise ValueError(f"{type(model).__name__} has called no attention that watch can see")
-        targets = list(each) if each_token else [each.sum()]
-        whole: list[Tensor | None] = [None] * len(seen)
+
+        # 2. Backward from each target: its gradients alone give its effects; their sums are those
+        #    of the answer as a whole.
+        targets = list(token_log_probs) if each_token else [token_log_probs.sum()]
+        gradients = [call.checked_gradient for call in seen]
+        totals: list[Tensor | None] = [None] * len(seen)
         matrices: list[EffectMatrix | None] = []
         bar = progressing(targets, "tokens of the answer", len(targets), progress)
         for number, target in enumerate(bar):
-            for call in seen:
-                call.checked_gradient.total = None
+            for gradient in gradients:
+                gradient.total = None
             target.backward(retain_graph=number + 1 < len(targets))
             # Nothing of the model runs here, and asking each function costs time.
             with without_torch_function():
                 matrices = [_effects(call) for call in seen]
+                # Zeros where a layer has fewer heads than others.
                 sums = [
-                    _outside(one, call, passages, between)
-                    for one, call in zip(matrices, seen, strict=True)
+                    _effects_from_outside(matrix, call.heads, passages, between)
+                    for matrix, call in zip(matrices, seen, strict=True)
                 ]
-                found.append(_by_layer(sums))
-                whole = [_added(before, call) for before, call in zip(whole, seen, strict=True)]
+                by_target.append(pad_sequence(sums, batch_first=True))
+                totals = [
+                    _added(total, gradient.total)
+                    for total, gradient in zip(totals, gradients, strict=True)
+                ]
     seen.verify()
+
+    # 3. The strongest heads for the answer as a whole.
     if len(targets) > 1:
-        for call, gradient in zip(seen, whole, strict=True):
-            call.checked_gradient.total = gradient
+        for gradient, total in zip(gradients, totals, strict=True):
+            gradient.total = total
         matrices = [_effects(call) for call in seen]
-    by_target = torch.stack(found)
-    looks = strongest_looks(matrices, by_target.sum(dim=0), passages)
-    return PassageEffects(by_target, each.detach(), looks, checkpointed)
+    effects = torch.stack(by_target)
+    looks = _strongest_heads(matrices, effects.sum(dim=0), passages)
+    return PassageEffects(effects, token_log_probs.detach(), looks, checkpointed)
 
 
 def by_attention(
@@ -126,20 +162,21 @@ def by_attention(
     num_answer: int,
     passages: Sequence[range],
 ) -> tuple[Float[Tensor, "layers heads passages"], Float[Tensor, "answer"]]:
-    """Return the mean weight that each passage gets from the tokens that predict the answer.
+    """Return the mean weight of each passage in rows of the tokens that predict the answer.
 
-    It is divided among the heads, so that it is their sum. The log-probability of each token of the
-    answer is returned too.
+    It is divided by the number of heads, so that it is the sum over heads. The log-probability of
+    each token of the answer is returned too.
     """
     length = tokens.shape[1]
     queries = torch.zeros(1, 1, length, device=tokens.device)
     queries[..., length - num_answer - 1 : -1] = 1 / num_answer
     between = Between(queries, _members(length, passages, tokens.device))
     with torch.no_grad(), watch(model, keep=[between]) as seen:
-        each = log_probs(model, tokens, num_answer)
+        token_log_probs = log_probs(model, tokens, num_answer)
     seen.verify()
-    weights = _by_layer([call.results[0].weights[0, :, 0].cpu() for call in seen])
-    return weights / sum(call.heads for call in seen), each
+    by_layer = [call.results[0].weights[0, :, 0].cpu() for call in seen]
+    weights = pad_sequence(by_layer, batch_first=True)
+    return weights / sum(call.heads for call in seen), token_log_probs
 
 
 def by_leaving_out(
@@ -150,10 +187,10 @@ def by_leaving_out(
     *,
     progress: bool | None = None,
 ) -> tuple[Float[Tensor, "sets answer"], Float[Tensor, "answer"]]:
-    """Return what each token of the answer loses in log-probability if passages are hidden.
+    """Return the loss of each token of the answer in log-probability if passages are hidden.
 
-    No token behind a hidden passage attends to it. Positions stay as they are. The log-probability
-    of each token with all passages is returned too.
+    No token behind a hidden passage attends to it. Positions stay. The log-probability of each
+    token with all passages is returned too.
 
     Args:
         model: a decoder of transformers.
@@ -162,142 +199,97 @@ def by_leaving_out(
         hidden: sets of passages, by their tokens; each set is hidden at once.
         progress: whether to show a progress bar.
     """
-    found: list[Tensor] = []
+    losses: list[Tensor] = []
     with torch.no_grad():
         whole = log_probs(model, tokens, num_answer)
-        for some in progressing(hidden, "passages hidden", len(hidden), progress):
-            looks = [pairs(queries=slice(one.stop, None), keys=one) for one in some]
-            with knock_out(model, reduce(or_, looks)):
-                found.append(whole - log_probs(model, tokens, num_answer))
-    return torch.stack(found).cpu(), whole
+        for spans in progressing(hidden, "passages hidden", len(hidden), progress):
+            masked = [pairs(queries=slice(span.stop, None), keys=span) for span in spans]
+            with knock_out(model, reduce(or_, masked)):
+                losses.append(whole - log_probs(model, tokens, num_answer))
+    return torch.stack(losses).cpu(), whole
 
 
 def _between(length: int, passages: Sequence[range], device: torch.device) -> Between:
-    """Return the reduction that adds up effects from each passage, and from all else, on each."""
+    """Return the sums of effects over blocks: queries of each passage, or of none, × its keys."""
     members = _members(length, passages, device)
     others = ~members.any(dim=1, keepdim=True)
     return Between(torch.cat([members, others], dim=1), members)
 
 
 def _members(length: int, passages: Sequence[range], device: torch.device) -> Tensor:
-    """Return which tokens belong to each passage, [1, passages, length]."""
+    """Return the tokens of each passage as a mask, [1, passages, length]."""
     members = torch.zeros(1, len(passages), length, dtype=torch.bool, device=device)
     for number, tokens in enumerate(passages):
         members[0, number, tokens.start : tokens.stop] = True
     return members
 
 
-def _by_layer(
-    rows: list[Float[Tensor, "some_heads passages"]],
-) -> Float[Tensor, "layers heads passages"]:
-    """Return what each layer has, with zeros where one has fewer heads than others."""
-    return nn.utils.rnn.pad_sequence(rows, batch_first=True)
-
-
 def _effects(call: AttentionCall) -> EffectMatrix | None:
-    """Return the effects of a call, [heads, length, length]; None if no gradient has come."""
+    """Return the effects of a call, [heads, length, length]; None if it got no gradient."""
     return None if call.checked_gradient.total is None else call.effects[0]
 
 
-def _outside(
+def _effects_from_outside(
     effects: EffectMatrix | None,
-    call: AttentionCall,
+    num_heads: int,
     passages: Sequence[range],
     between: Between,
 ) -> Float[Tensor, "heads passages"]:
-    """Return the effects of looks at each passage from outside of it."""
+    """Return the sum of the effects of queries outside of each passage on its keys."""
     if effects is None:
-        return torch.zeros(call.heads, len(passages))
+        return torch.zeros(num_heads, len(passages))
     source = effects.view.source
     assert isinstance(source, Effects)
     sums = effects_from_outside(source, passages)
     if sums is not None:
         return sums[0].cpu()
-    (found,) = effects.summarize(between, progress=False)
-    sums = found.weights.cpu()
+    (blocks,) = effects.summarize(between, progress=False)
+    sums = blocks.weights.cpu()
     return sums.sum(dim=1) - sums[:, :-1].diagonal(dim1=1, dim2=2)
 
 
-def _added(gradient: Tensor | None, call: AttentionCall) -> Tensor | None:
-    """Return a gradient with that which has come to a call since."""
-    new = call.checked_gradient.total
+def _added(gradient: Tensor | None, new: Tensor | None) -> Tensor | None:
     if gradient is None or new is None:
         return gradient if new is None else new
     return gradient + new
 
 
-@contextmanager
-def _frozen(model: nn.Module) -> Generator[None]:
-    """Keep gradients of parameters from being computed."""
-    # Those made in inference mode can't be told to learn again.
-    learning = [
-        parameter
-        for parameter in model.parameters()
-        if parameter.requires_grad and not parameter.is_inference()
-    ]
-    for parameter in learning:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in learning:
-            parameter.requires_grad_(True)
+def _strongest_heads(
+    matrices: Sequence[EffectMatrix | None],
+    by_head: Float[Tensor, "layers heads passages"],
+    passages: Sequence[range],
+) -> list[list[HeadLooks]]:
+    """Return the strongest heads of each passage by key and by query, the strongest first.
 
-
-def _bytes_of_a_token(model: nn.Module, tokens: Int[Tensor, "1 length"]) -> int:
-    """Return how many bytes the backward pass needs of what the layers make of a token.
-
-    Counted on a few of them. Parameters and buffers are there anyway.
+    Args:
+        matrices: the effects of each layer, [heads, length, length]; those whose sums are known, so
+            that the log-sum-exp and g·o of each row are not computed again.
+        by_head: the effect of each passage through each head.
+        passages: the tokens of each passage.
     """
-    few = tokens[:, :_FEW]
-    own = {one.untyped_storage().data_ptr() for one in chain(model.parameters(), model.buffers())}
-    kept: dict[int, int] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        memory = tensor.untyped_storage()
-        if memory.data_ptr() not in own:
-            kept[memory.data_ptr()] = memory.nbytes()
-        return tensor
-
-    with (
-        torch.enable_grad(),
-        watch(model, effects=True),
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
-    ):
-        # While the output is there, so is all that was kept.
-        output = model(few, use_cache=False)
-    del output
-    return sum(kept.values()) // few.shape[1]
+    num_heads = by_head.shape[1]
+    strongest: list[list[HeadLooks]] = []
+    for tokens, effects in zip(passages, by_head.flatten(0, 1).T, strict=True):
+        sizes, places = effects.abs().topk(min(HEADS, len(effects)))
+        heads = [divmod(place, num_heads) for place in places[sizes > 0].tolist()]
+        strongest.append([_one_head(matrices[layer], layer, head, tokens) for layer, head in heads])
+    return strongest
 
 
-@contextmanager
-def _checkpointing(model: Any, tokens: Tensor, *, once: bool) -> Generator[bool]:
-    """Compute the first layers again in the backward pass, if all would take too much memory.
+def _one_head(matrix: EffectMatrix | None, layer: int, head: int, tokens: range) -> HeadLooks:
+    assert matrix is not None, "a head without a gradient has no effects"
+    # A decoder: no query attends to a passage before it is there.
+    effects = matrix[head, tokens.stop :, tokens.start : tokens.stop]
+    num_queries, num_keys = effects.shape
+    by_key = torch.zeros(num_keys, device=effects.device)
+    by_query = [torch.zeros(0, device=effects.device)]
+    step = max(1, _PAIRS // num_keys)
+    for start in range(0, num_queries, step):
+        rows = effects[start : start + step].dense()
+        by_key = by_key + rows.sum(dim=0)
+        by_query.append(rows.sum(dim=1))
 
-    It yields whether there are any. transformers does so in training only, where layers drop
-    numbers. If there is just one backward pass, kernels of attention don't run again in it.
-    """
-    layers = [one for one in model.modules() if hasattr(type(one), "gradient_checkpointing")]
-    config = model.config.get_text_config()
-    size = getattr(config, "hidden_size", 0) * getattr(config, "num_hidden_layers", 0)
-    needed = tokens.numel() * size * _MOST * 4
-    if layers and needed > _KEPT:
-        needed = tokens.numel() * _bytes_of_a_token(model, tokens)
-    if needed <= _KEPT or not layers:
-        yield False
-        return
-    # The last ones are free again when the first are computed.
-    layers = layers[: len(layers) - len(layers) * _KEPT // needed]
-    before = [vars(layer).get("forward") for layer in layers]
-    again: dict[str, Any] = {"use_reentrant": False}
-    if once:
-        again["context_fn"] = partial(create_selective_checkpoint_contexts, _ATTENTION, True)
-    for layer in layers:
-        layer.forward = partial(checkpoint, layer.forward, **again)
-    try:
-        yield True
-    finally:
-        for layer, forward in zip(layers, before, strict=True):
-            del layer.forward
-            if forward is not None:
-                layer.forward = forward
+    query_effects = torch.cat(by_query)
+    strongest = query_effects.abs().topk(min(QUERIES, num_queries)).indices
+    queries = (tokens.stop + strongest).tolist()
+    return HeadLooks(layer, head, by_key.cpu(), queries, query_effects[strongest].cpu())

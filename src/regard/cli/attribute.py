@@ -9,7 +9,7 @@ from rich.table import Table
 
 from regard.attribution import Attribution, HiddenPassages
 from regard.attribution import attribute as score
-from regard.attribution.ranking import best_known, left_out, listed
+from regard.attribution.ranking import largest_value, left_out, passage_rows, strongest
 from regard.cli.console import doing, one_line_errors, out, print_json, tell
 from regard.cli.loading import load
 from regard.cli.options import DeviceOption, JsonOption, ModelOption, PickleOption, RemoteCodeOption
@@ -102,42 +102,41 @@ def attribute(
 
 
 def _print(found: Attribution, checked: HiddenPassages | None, top: int) -> None:
-    console, exact = out(), _exact(checked)
-    said = {} if checked is None else checked.disagreements
+    console = out()
     console.print(f"answer: {found.answer.strip()}", markup=False)
     console.print(f"log-probability {found.log_prob:.2f}; scores by {found.how}", style="dim")
     for note in found.notes:
         console.print(note, style="dim", markup=False)
+
+    rows = passage_rows(found.scores, checked)
+    shown, largest = strongest(rows, top), largest_value(rows)
+    disagrees = any(row.disagreement for row in rows)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("score", justify="right", style="bold", no_wrap=True)
-    if exact:
+    if checked is not None:
         table.add_column("exact", justify="right", no_wrap=True)
-    if said:
+    if disagrees:
         table.add_column("", style="yellow", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column("passage", overflow="ellipsis", no_wrap=True)
-    values = best_known(found.scores, checked)
-    largest = max(float(values.abs().max()), 1e-12)
-    shown = listed(values, top)
-    for number in shown:
-        cells = [f"{found.scores[number].item():+.3f}"]
-        if exact:
-            cells.append(f"{exact[number]:+.3f}" if number in exact else "")
-        if said:
-            cells.append(said.get(number, ""))
-        cells.append(bar(abs(values[number].item()) / largest))
-        cells.append(" ".join(found.passages[number].text.split()))
+    for row in shown:
+        cells = [f"{row.score:+.3f}"]
+        if checked is not None:
+            cells.append("" if row.exact is None else f"{row.exact:+.3f}")
+        if disagrees:
+            cells.append(row.disagreement)
+        cells.append(bar(abs(row.best_known) / largest))
+        cells.append(" ".join(found.passages[row.number].text.split()))
         table.add_row(*map(escape, cells))
     console.print(table)
+
     if checked is not None:
         console.print(f"Spearman {checked.spearman:.2f}", style="dim")
-    if others := left_out(values, shown):
+    if others := left_out(rows, shown):
         console.print(f"[dim]{others}: --top {len(found.passages)}[/dim]")
 
 
 def _as_data(found: Attribution, checked: HiddenPassages | None) -> dict[str, Any]:
-    exact = _exact(checked)
-    said = {} if checked is None else checked.disagreements
     return {
         "answer": found.answer,
         "log_prob": found.log_prob,
@@ -149,19 +148,12 @@ def _as_data(found: Attribution, checked: HiddenPassages | None) -> dict[str, An
                 "text": passage.text,
                 "start": passage.start,
                 "stop": passage.stop,
-                "score": score,
-                "exact": exact.get(number),
-                "disagreement": said.get(number),
+                "score": row.score,
+                "exact": row.exact,
+                "disagreement": row.disagreement or None,
             }
-            for number, (passage, score) in enumerate(
-                zip(found.passages, found.scores.tolist(), strict=True)
+            for passage, row in zip(
+                found.passages, passage_rows(found.scores, checked), strict=True
             )
         ],
     }
-
-
-def _exact(checked: HiddenPassages | None) -> dict[int, float]:
-    """Return the loss of log-probability for each hidden passage."""
-    if checked is None:
-        return {}
-    return dict(zip(checked.passages, checked.exact.tolist(), strict=True))
