@@ -137,7 +137,7 @@ class Alteration(ModelListener):
 
     def _ran(self, site: CallSite) -> None:
         """Take down a call, and whether the backward pass is to compute it again."""
-        self._layers.ran(site.name)
+        self._layers.record_call(site.name)
         if is_backward():
             self._to_come[site.name] -= 1
         elif self.running and self.running[0].grad and in_reentrant_checkpoint():
