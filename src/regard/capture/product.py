@@ -84,8 +84,8 @@ class WeightMask(NamedTuple):
 
     Attributes:
         masked: the pairs that were masked before the softmax; None if there are none.
-        zeroed: whether a function may have masked others after it, by weights of 0. It may also have
-            selected keys, such as the top ones.
+        zeroed: whether a function may have masked others after it, by weights of 0. It may also
+            have selected keys, such as the top ones.
     """
 
     masked: Bool[Tensor, "... queries keys"] | None

@@ -325,7 +325,7 @@ def _check_scale(
     options: Mapping[str, Any],
     mask_of: Callable[[Any], ScoreMask | None],
 ) -> None:
-    """Raise Unknown if scores are multiplied by a number that may change their sign or mask them."""
+    """Raise Unknown if scores are multiplied by a factor that may change their sign or mask."""
     for factor in (*arguments, *options.values()):
         if isinstance(factor, int | float) and factor <= 0:
             raise Unknown
