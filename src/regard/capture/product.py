@@ -63,7 +63,7 @@ _APART = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
-class NarrowedScores:
+class MaskedScores:
     """Scores that were masked before their softmax.
 
     Attributes:
@@ -108,7 +108,7 @@ class Product:
         result: the result of the function for the model.
         original: the same before it was altered; `output` has its numbers.
         read: reads another result of the same function, with other weights, or marks, if given.
-        narrowed: the masked scores of each softmax; None for unmasked ones.
+        masked_scores: the scores of each softmax, as each listener that masks pairs has left them.
         softmaxes: identifies the softmaxes of the weights.
         changed: whether the weights are another tensor than the result of one softmax.
         again: whether the same weights were multiplied before.
@@ -126,7 +126,7 @@ class Product:
     result: Tensor | None = None
     original: Tensor | None = None
     read: "Callable[[Tensor, Tensor | None], Product | None] | None" = None
-    narrowed: "Sequence[NarrowedScores | None]" = ()
+    masked_scores: "Sequence[Mapping[object, MaskedScores]]" = ()
     softmaxes: frozenset[object] = frozenset()
     changed: bool = False
     again: bool = False

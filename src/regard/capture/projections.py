@@ -31,8 +31,7 @@ from torch import Tensor, nn
 
 from regard.calls.outputs import OutputProjection
 from regard.capture.functions import COPIES, DROPOUT, GATHERS, SHAPES
-from regard.capture.hook import Hook
-from regard.capture.module_stack import named_modules
+from regard.capture.module_stack import Hook, named_modules
 from regard.internals import without_torch_function
 
 _MOVES = SHAPES | COPIES | GATHERS

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.attention.call import Attention, autocasted, autocasts
+from regard.capture.call import KernelCall
 from regard.capture.masks import Masks, ParsedMask, Sizes, Spans
-from regard.capture.raw_call import RawCall
 from regard.patterns import Pattern
 from regard.patterns.from_mask import FromMask
 from regard.patterns.integers import is_consecutive
@@ -47,7 +47,7 @@ class Understood:
         return None if inputs.num_queries < 2 else _diagonal(inputs)
 
 
-def as_computed(caught: RawCall) -> RawCall:
+def as_computed(caught: KernelCall) -> KernelCall:
     """Return a call with its tensors in autocast's dtype."""
     if not autocasts(caught.query.device):
         return caught
@@ -55,7 +55,7 @@ def as_computed(caught: RawCall) -> RawCall:
     return replace(caught, query=query, key=key, value=value)
 
 
-def understood(caught: RawCall, masks: Masks, *, cross: bool) -> Understood:
+def understood(caught: KernelCall, masks: Masks, *, cross: bool) -> Understood:
     """Interpret a call.
 
     Args:
