@@ -63,10 +63,13 @@ class Wrong(TorchFunctionMode):
 class Reader(nn.Module):
     """Attention of 4 queries to 7 keys, written by hand."""
 
-    def forward(self, query: Tensor, *, gated: bool = False, squashed: bool = False) -> Tensor:
-        scores = query @ torch.ones(1, 2, 8, 7)
+    def forward(
+        self, query: Tensor, *, gated: bool = False, squashed: bool = False, twice: bool = False
+    ) -> Tensor:
+        scores, value = query @ torch.ones(1, 2, 8, 7), torch.ones(1, 2, 7, 8)
         weights = (scores.sigmoid() if squashed else scores).softmax(dim=-1)
-        return (weights * 0.5 if gated else weights) @ torch.ones(1, 2, 7, 8)
+        output = (weights * 0.5 if gated else weights) @ value
+        return output + weights @ value if twice else output
 
 
 def _reader() -> tuple[nn.Sequential, Tensor]:
@@ -137,6 +140,12 @@ def unknown_positions() -> None:
     model, query = _reader()
     with regard.knock_out(model, regard.pairs(queries=[2], keys=[1])):
         model(query)
+
+
+def altered_twice() -> None:
+    model, query = _reader()
+    with regard.ablate(model, [("reader", 0)]):
+        model[0](query, twice=True)
 
 
 def unknown_mask() -> None:
@@ -276,13 +285,14 @@ PROVOKED: dict[str, Callable[[], Any]] = {
     "A reduction without its parentheses": parentheses,
     "No attention was seen": nothing_seen,
     "No such module": no_such_module,
-    "Positions must be stated": unknown_positions,
     "The mask is unknown": unknown_mask,
     "Weights that are no softmax": changed_weights,
     "The check failed": check_failed,
     "The model modified its tensors": written_over,
     "Queries and keys were not kept": let_go,
     "Tokens and matrix don't fit": tokens_missing,
+    "Positions must be stated": unknown_positions,
+    "A call that can't be altered": altered_twice,
     "A package is missing": package_missing,
     "No such recording": no_recording,
     "A recording that was interrupted": interrupted,

@@ -1,4 +1,15 @@
-"""Capture calls of FlexAttention; its mask_mod and score_mod as patterns and biases."""
+"""Capture calls of FlexAttention; its mask_mod and score_mod as patterns and biases.
+
+A BlockMask lists blocks of pairs, 128 × 128 by default, and has a rule for the pairs inside:
+
+    ■ □ ·      ■ full: every pair is allowed, and the kernel skips mask_mod
+    ■ ■ □      □ partial: mask_mod decides
+    ■ ■ ■      · unlisted: no pair is allowed, whatever mask_mod returns
+
+So its pattern is that of the kernel only with both, blocks and rule. The rule is a Python function,
+which may close over tensors and numbers that change later: it is traced at the time of the call
+(`traced`). A mask that differs between heads is a bias, as patterns are the same for all.
+"""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -37,18 +48,18 @@ class BlockPattern(Pattern):
     blocks: BlockMask
     first_query: int
     _rule: Traced = field(init=False, repr=False)
-    _some: FromMask = field(init=False, repr=False)
+    _listed: FromMask = field(init=False, repr=False)
     _full: FromMask = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         blocks = self.blocks
         object.__setattr__(self, "_rule", Traced(blocks.mask_mod, blocks.kv_indices.device))
-        partly = _grid(blocks.kv_num_blocks, blocks.kv_indices)
-        full = torch.zeros_like(partly)
+        partial = _grid(blocks.kv_num_blocks, blocks.kv_indices)
+        full = torch.zeros_like(partial)
         if blocks.full_kv_num_blocks is not None and blocks.full_kv_indices is not None:
             full = _grid(blocks.full_kv_num_blocks, blocks.full_kv_indices)
         batched = self.batch_size is not None
-        object.__setattr__(self, "_some", FromMask(partly | full, batched))
+        object.__setattr__(self, "_listed", FromMask(partial | full, batched))
         object.__setattr__(self, "_full", FromMask(full, batched))
 
     @property
@@ -75,22 +86,22 @@ class BlockPattern(Pattern):
         head = torch.zeros_like(batch)
         shape = torch.broadcast_shapes(batch.shape, query.shape, key.shape)
         row = query - self.first_query
-        found = torch.as_tensor(self._rule(batch, head, row, key), device=key.device)
+        by_rule = torch.as_tensor(self._rule(batch, head, row, key), device=key.device)
         # Unlisted blocks are masked; full blocks skip mask_mod.
         height, width = self.blocks.BLOCK_SIZE
-        place = (batch, row // height, key // width)
-        some, full = (x.mask.to(key.device)[place] for x in (self._some, self._full))
-        return (some & (full | found)).expand(shape)
+        block = (batch, row // height, key // width)
+        listed, full = (x.mask.to(key.device)[block] for x in (self._listed, self._full))
+        return (listed & (full | by_rule)).expand(shape)
 
     def cover_spans(self, batch: Ints, query: Span, key: Span) -> Covers:
         height, width = self.blocks.BLOCK_SIZE
         # `from_mask` aligns the last query with the last key.
-        behind = self._some.mask.shape[2] - self._some.mask.shape[1]
+        behind = self._listed.mask.shape[2] - self._listed.mask.shape[1]
         rows = Span(*((x - self.first_query) // height + behind for x in query))
         columns = Span(*(x // width for x in key))
-        some = self._some.cover_spans(batch, rows, columns)
+        listed = self._listed.cover_spans(batch, rows, columns)
         full = self._full.cover_spans(batch, rows, columns)
-        code = torch.where(some == Cover.NONE, Cover.NONE, Cover.SOME).to(torch.int8)
+        code = torch.where(listed == Cover.NONE, Cover.NONE, Cover.SOME).to(torch.int8)
         return code.masked_fill(full == Cover.ALL, Cover.ALL)
 
     def __repr__(self) -> str:
@@ -151,7 +162,7 @@ class Modified:
         return adjusted
 
 
-def meaning(blocks: BlockMask, first_query: int) -> tuple[Pattern | None, Modified | None]:
+def parse_block_mask(blocks: BlockMask, first_query: int) -> tuple[Pattern | None, Modified | None]:
     """Return a BlockMask as a pattern or, if heads differ, as a bias."""
     if blocks.shape[1] > 1:
         rule = Traced(blocks.mask_mod, blocks.kv_indices.device)
@@ -182,11 +193,13 @@ def _read(
     first_query = key.shape[2] - query.shape[2]
     # With a mask, all sequences may share keys.
     key, value = (x.expand(len(query), -1, -1, -1) for x in (key, value))
-    pattern, by_head = (None, None) if block_mask is None else meaning(block_mask, first_query)
-    changed = None
+    pattern, by_head = (
+        (None, None) if block_mask is None else parse_block_mask(block_mask, first_query)
+    )
+    by_score = None
     if score_mod is not None:
-        kind = torch.promote_types(query.dtype, torch.float32)
-        changed = Modified(Traced(score_mod, query.device, kind), None, first_query)
+        score_dtype = torch.promote_types(query.dtype, torch.float32)
+        by_score = Modified(Traced(score_mod, query.device, score_dtype), None, first_query)
     output = output[0] if isinstance(output, tuple) else output
     return KernelCall(
         kernel="flex_attention",
@@ -197,7 +210,7 @@ def _read(
         original=output,
         pattern=pattern,
         first_query=first_query,
-        bias=compose(changed, by_head),
+        bias=compose(by_score, by_head),
         scale=scale,
     )
 

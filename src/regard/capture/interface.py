@@ -99,10 +99,10 @@ def _read(
     pattern, first_query = _order(kernel, mask, query, key, looks_back, sliding_window)
     if mask is not None and not isinstance(mask, Tensor):
         # A BlockMask.
-        from regard.capture.flex import meaning
+        from regard.capture.flex import parse_block_mask
 
         first_query = key.shape[2] - query.shape[2]
-        pattern, by_head = meaning(mask, first_query)
+        pattern, by_head = parse_block_mask(mask, first_query)
         bias, mask = compose(bias, by_head), None
     if kernel == NAME:
         pattern = intersect(pattern, getattr(module, LAYER_PATTERN, None))

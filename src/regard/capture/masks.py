@@ -4,7 +4,7 @@ A mask tensor has n × n numbers, its pattern a few. Nearly all masks allow each
 keys: causal ones, windows, padding, packed documents, and their intersections. So a mask is read in
 three steps:
 
-1. Which pairs are masked? A boolean mask says it; of an added one, see `score_mask`. If that is
+1. Which pairs are masked? False in a boolean mask; for an added one, see `score_mask`. If that is
    unknown, the mask is a bias and no pattern.
 2. Is each row one span? `Spans` has the first and the last key of each query. A row with a gap ends
    the attempt: the mask itself becomes the pattern.
@@ -58,7 +58,7 @@ class ParsedMask:
     Attributes:
         pattern: its pattern.
         first_query: the position of the first query in pattern and bias.
-        bias: what it adds to scores, if it is more than a pattern.
+        bias: the numbers that it adds to scores, if it is more than a pattern.
         mask_known: whether the pattern has all pairs that it masks for all heads; if not, the bias
             may mask some.
     """

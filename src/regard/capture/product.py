@@ -6,7 +6,7 @@ the weights, [keys, dim] for the values and [queries, dim] for the output:
     weights @ value                        as it is; also bmm, mm, matmul
     value.mT @ weights.mT                  the weights are the second operand: all are transposed
     F.linear(weights, value.mT, bias)      its second operand is transposed; the bias is subtracted
-    torch.baddbmm(added, weights, value)   what is added is subtracted from the output
+    torch.baddbmm(added, weights, value)   the first operand is subtracted from the output
     torch.einsum("bhqk,bkhd->bqhd", …)     axes by their letters; see `_read_einsum`
     (weights[..., None] * value).sum(-2)   `read_sum`
 
@@ -84,8 +84,8 @@ class WeightMask(NamedTuple):
 
     Attributes:
         masked: the pairs that were masked before the softmax; None if there are none.
-        zeroed: whether a function may have masked others after it, by weights of 0. These may also
-            be what the model selects, such as all but the top keys.
+        zeroed: whether a function may have masked others after it, by weights of 0. It may also
+            have selected keys, such as the top ones.
     """
 
     masked: Bool[Tensor, "... queries keys"] | None
@@ -102,7 +102,7 @@ class Product:
         output: the product.
         dropped: whether dropout was applied to the weights.
         view: the result of the function, laid out as `output`: its numbers are those of `output`
-            and, with `baddbmm`, of what is added. None if it is a multiple of these.
+            and, with `baddbmm`, of the added tensor. None if it is a multiple of these.
         softmax_shape: the shape of the softmax, if known.
         in_order: whether the weights have the leading axes of the softmax, or these flattened.
         result: the result of the function for the model.
@@ -246,10 +246,10 @@ def read_product(
             return None
         return _read_einsum(equation, is_second, weights, value, result, probe, dropped)
 
-    # Subtract what the function adds.
+    # Subtract the terms that are added.
     output, view = result, result
     if function in _ADDS:
-        # With a beta of 0, what is added may be uninitialised.
+        # With a beta of 0, the added tensor may be uninitialised.
         if beta := options.get("beta", 1):
             added = next(x for x in (*arguments, *options.values()) if isinstance(x, Tensor))
             output = result - beta * added
@@ -307,7 +307,7 @@ def _read_einsum(
 ) -> Product | None:
     """Read a product from the letters of its axes.
 
-    Where a letter stands tells what its axis is. In "bhqk,bkhd->bqhd":
+    The tensors that have a letter determine its axis. In "bhqk,bkhd->bqhd":
 
         k       weights, values              keys
         q       weights,          output     queries

@@ -1,18 +1,18 @@
-"""To which sequence of the batch values belong, told by their numbers.
+"""Find the sequence of each row of values, by their numbers.
 
     value [8, n, d], of 2 sequences × 4 heads:   (batch head) or (head batch)?
 
-The sizes don't tell. But values are made by a linear layer from the tokens of the module's input,
-usually without a change, so the numbers of value[i, −1] are among what some layer returned for the
+Sizes don't tell which. But values are made by a linear layer from the tokens of the module's input,
+usually without a change, so the numbers of value[i, −1] are in the result of a layer for the
 last token of one sequence, and of no other:
 
     value[0, −1]       .3  −.7  .1  …              row 0 of 8
     a layer returned   … .3  −.7  .1 …             for the last token of sequence 0
                        … .9   .2  .4 …             for that of sequence 1
 
-A few features of each row are looked up, in any order, among those of each sequence's token. It
-tells the sequences only if each row is of exactly one. If the last tokens don't tell, as where both
-are the same padding, the first ones may. Kept are two tokens for each sequence and layer, as
+A few features of each row are searched, in any order, among those of each sequence's token. The
+sequences are known only if each row is of exactly one. If the last tokens are equal, as padding is,
+the first ones may differ. Kept are two tokens for each sequence and layer, as
 copies: nothing grows with the length of the text.
 """
 
@@ -36,13 +36,13 @@ _MOST = 1 << 15
 
 
 class ProjectedTokens:
-    """The first and the last token of each sequence in what the layers of a module returned."""
+    """The first and the last token of each sequence in the results of a module's layers."""
 
     def __init__(self) -> None:
         self._ends: deque[tuple[Tensor, Tensor]] = deque(maxlen=_LATEST)
 
     def add(self, result: object, inputs: Sequence[Tensor]) -> None:
-        """Add what a layer returned.
+        """Add the result of a layer.
 
         Args:
             result: [batch, ..., features], with tokens on any axis between, or [tokens, batch,

@@ -11,7 +11,7 @@ where a pair is masked:
 
 A number masks a pair if no score can make up for it: −∞, the lowest numbers of a dtype, and one
 number up to −10⁴ in a tensor that else has zeros only. Between these lie biases such as ALiBi and
-masks that were added to them, which can't be told apart: then the mask is unknown (`Unknown`), and
+masks that were added to them, which look the same: then the mask is unknown (`Unknown`), and
 whatever counts allowed pairs refuses it. So it is with −1000 in place of scores or added to them,
 which leaves no weight either. The numbers of ALiBi reach as far in long texts, but by small steps:
 
@@ -53,8 +53,8 @@ _NO_SCORE_FLOAT16 = -3e4
 """The same in float16, whose finfo.min is −65504."""
 
 _NO_WEIGHT = -103.0
-"""e^−103 is the smallest weight in float32. What is filled in between this and `MASKS` leaves no
-weight, and may be meant as a score or as a mask."""
+"""e^−103 is the smallest weight in float32. A number between this and `MASKS` leaves no weight,
+and may be meant as a score or as a mask."""
 
 _STEP = 52.0
 """The largest step between the numbers of a bias where they pass `_NO_WEIGHT`. The steps of ALiBi
@@ -68,12 +68,12 @@ Masked = Bool[Tensor, "..."] | None
 
 
 class Unknown(Exception):
-    """Which pairs are masked can't be told."""
+    """It is unknown which pairs are masked."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreMask:
-    """What is known of scores.
+    """Known properties of scores.
 
     Attributes:
         masked: the masked pairs.
@@ -86,10 +86,10 @@ class ScoreMask:
 
 
 def masked_by(added: Any, num_keys: int) -> Masked:
-    """Return the pairs that are masked by what is added to their scores.
+    """Return the pairs that are masked by numbers added to their scores.
 
     Args:
-        added: what is added, [..., num_keys or 1].
+        added: the numbers, [..., num_keys or 1].
         num_keys: the size of the last axis of the scores.
 
     Raises:
@@ -119,7 +119,7 @@ def masked_by(added: Any, num_keys: int) -> Masked:
 def _check_steps(added: Tensor) -> None:
     """Raise Unknown if numbers that leave no weight are far below all others, as masks are.
 
-    Also if some are as far above them: of scores that are turned round later, they are masks.
+    Also if some are as far above them: of scores whose sign is changed later, they are masks.
     """
     if bool((added >= -_NO_WEIGHT).any()):
         raise Unknown
@@ -154,7 +154,7 @@ def mask_after(
         `Masked`, which broadcasts to the result, or a list if the function returns several tensors.
 
     Raises:
-        Unknown: they can't be told.
+        Unknown: they are unknown.
     """
     masks = [mask for x in (*arguments, *options.values()) if (mask := mask_of(x)) is not None]
     before = masks[0].masked if masks else None
@@ -210,7 +210,7 @@ def moved(
     """Return the masked pairs of the result of a function that moves numbers.
 
     Raises:
-        Unknown: they can't be told.
+        Unknown: they are unknown.
     """
     if all(masked_in(x) is None for x in tensors_of(arguments, options)):
         return None
@@ -325,7 +325,7 @@ def _check_scale(
     options: Mapping[str, Any],
     mask_of: Callable[[Any], ScoreMask | None],
 ) -> None:
-    """Raise Unknown if scores are multiplied by a number that may turn them round or mask them."""
+    """Raise Unknown if scores are multiplied by a factor that may change their sign or mask."""
     for factor in (*arguments, *options.values()):
         if isinstance(factor, int | float) and factor <= 0:
             raise Unknown

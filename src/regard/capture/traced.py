@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-_PLACES = 4
+_NUM_INDICES = 4
 """Batch, head, query and key."""
 
 
@@ -29,9 +29,9 @@ class Traced:
         self.name = getattr(function, "__name__", "a function")
         # Not in inference mode, whose tensors have no version counter.
         with torch.inference_mode(False), torch.no_grad():
-            places = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(_PLACES)]
+            pair = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(_NUM_INDICES)]
             scores = [] if score is None else [torch.zeros(1, dtype=score, device=device)]
-            self._graph = make_fx(function)(*scores, *places)
+            self._graph = make_fx(function)(*scores, *pair)
         self.keep(lambda tensor: tensor.clone() if tensor.is_inference() else tensor.detach())
 
     @property

@@ -22,7 +22,7 @@ def check_model(model: object) -> None:
 
 
 def wanted(where: Where | Iterable[str | int] | None) -> Callable[[str, nn.Module], bool]:
-    """Return a function that tells whether a module is selected."""
+    """Return a function that returns whether a module is selected."""
     if where is None:
         return lambda name, module: True
     if callable(where):

@@ -17,7 +17,7 @@ from regard.capture.understood import understood
 from regard.capture.where import check_model
 from regard.interventions.intervention import Intervention, check_heads
 from regard.interventions.layers import Layer, Layers
-from regard.interventions.places import is_memory, places
+from regard.interventions.token_positions import is_memory, positions_of
 from regard.patterns.documents import Documents
 from regard.patterns.from_mask import FromMask
 from regard.patterns.padding import Padding
@@ -175,7 +175,7 @@ class _Ablation(Intervention):
         inputs = understanding.inputs
         sizes = (inputs.num_queries, inputs.num_keys)
         said = understanding.first_query
-        first = places(site.frame, site.cross is True, *sizes, said).first_query
+        first = positions_of(site.frame, site.cross is True, *sizes, said).first_query
         self._check_whole(site, first, *sizes)
         real = torch.ones(1, inputs.num_queries, dtype=torch.bool)
         if site.cross:
@@ -206,7 +206,7 @@ class _Ablation(Intervention):
         product, axes = call.product, call.axes
         queries, keys = axes.weights.shape[2:]
         said = 0 if queries == keys else None
-        first = places(site.frame, site.cross is True, queries, keys, said).first_query
+        first = positions_of(site.frame, site.cross is True, queries, keys, said).first_query
         self._check_whole(site, first, queries, keys)
         every = torch.ones(1, queries, dtype=torch.bool)
         if site.cross:

@@ -1,4 +1,4 @@
-"""Pairs that are forbidden to some heads, as a bias."""
+"""A bias that masks pairs for a part of the heads: patterns are the same for all."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ from regard.positions.bias import Adjusted, Floats, Ints
 
 @dataclass(frozen=True, eq=False)
 class Forbidden:
-    """Gives −inf to the pairs that a pattern allows, in some heads; see `Bias`.
+    """−inf for the pairs that a pattern allows, in some heads; see `Bias`.
 
     Attributes:
         pattern: the pairs.
         heads: the heads.
-        num_heads: how many heads there are.
+        num_heads: the number of all heads.
     """
 
     pattern: Pattern

@@ -1,4 +1,15 @@
-"""What each head does to a target: predicted by gradients, or found by ablation."""
+"""The effect of each head on a target, by gradients or by ablation.
+
+The effect is how much the target t falls if the head's output o is replaced by 0:
+
+    "exact"        t(o) − t(0), one run per head
+    "gradient"     g·o with g = ∂t/∂o, the tangent at o: one run and one backward pass for all heads
+    "integrated"   g·o with g taken at ¾ o, where the outputs of one layer are scaled together: one
+                   run and one backward pass per layer
+
+With a factor c on each head's output, g·o is ∂t/∂c at c = 1 (`scaling`), so that no output needs to
+be kept. "exact" and "integrated" run the model from the changed layer on (`reuse`).
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import get_args
@@ -17,10 +28,10 @@ from regard.interventions.scaling import Scaling
 from regard.progress import progressing
 
 _SCALED = 0.75
-"""The factor on the outputs of a layer whose gradients are integrated.
+"""The factor on the outputs of a layer for "integrated": the midpoint between whole and halved.
 
-All heads of the layer are scaled together, and only one is to be ablated; so going all the way to 0
-predicts worse than going nowhere.
+All heads of the layer are scaled together, but only one is ablated. So smaller factors predict
+worse; chosen by the ranking of heads on two targets of `benchmarks/effects.py`.
 """
 
 Run = Callable[[], Tensor]
@@ -35,7 +46,7 @@ def heads(
     only: Iterable[tuple[Layer, int]] | None = None,
     progress: bool | None = None,
 ) -> HeadEffects:
-    """Return what each head does to a target: by how much it falls without the head's output.
+    """Return the effect of each head on a target: how much it falls without the head's output.
 
         def run():
             logits = model(**inputs).logits[0, -1]
@@ -47,12 +58,12 @@ def heads(
     Args:
         model: any model that `ablate` can alter.
         run: runs the model, and returns a number that depends on it.
-        how: "gradient" is a straight line through the model as it is; "integrated" takes the
-            gradients of one run for each layer, with the layer's outputs at three quarters, halfway
-            from whole to halved; "exact" sets the output of one head after the other to zero.
+        how: "gradient" extrapolates linearly; "integrated" takes the gradients of one run for each
+            layer, with the layer's outputs at three quarters, halfway from whole to halved; "exact"
+            sets the output of one head after the other to zero.
         only: with "exact", the heads to ablate, each as (layer, head); all by default.
         progress: whether to show a progress bar. By default one is shown in terminals and notebooks
-            for what takes longer than two seconds, if rich is installed.
+            if it takes longer than two seconds, if rich is installed.
 
     Raises:
         TypeError: model is no module, or run returns no tensor.
@@ -68,6 +79,7 @@ def heads(
         return _exact(model, run, only, progress)
     if how == "gradient":
         return _named(_gradients(model, run), how)
+
     modules, reuse = list(_num_heads(model, run)), _reuse(model, run)
     rows: dict[str, Float[Tensor, "some_heads"]] = {}
     for module in progressing(modules, "layers", len(modules), progress):
@@ -84,7 +96,7 @@ def _num_heads(model: nn.Module, run: Run) -> dict[str, int]:
 
 
 def _reuse(model: nn.Module, run: Run) -> Reuse:
-    """Return the target of a model as it is, and what is needed to run it from a layer on."""
+    """Return the target of the unchanged model, with the outputs of its blocks for further runs."""
     with torch.no_grad():
         reuse = Reuse(model, lambda: _target(run))
         again = _target(run)
@@ -104,8 +116,7 @@ def _gradients(
     Args:
         model: the model.
         run: runs it.
-        factors: the factors that the outputs of some modules are scaled by, if only their heads are
-            meant.
+        factors: factors on the outputs of some modules; then only their heads are returned.
     """
     with torch.enable_grad(), Scaling(model, factors) as scaling:
         target = _target(run)
@@ -115,8 +126,8 @@ def _gradients(
                 "run must return a number that depends on the model's attention, with gradients: "
                 "leave torch.no_grad(), .detach() and .item() out"
             )
-        found = torch.autograd.grad(target, list(scales.values()), materialize_grads=True)
-    return dict(zip(scales, found, strict=True))
+        gradients = torch.autograd.grad(target, list(scales.values()), materialize_grads=True)
+    return dict(zip(scales, gradients, strict=True))
 
 
 def _exact(
@@ -125,6 +136,7 @@ def _exact(
     only: Iterable[tuple[Layer, int]] | None,
     progress: bool | None,
 ) -> HeadEffects:
+    # 1. The heads to ablate.
     counts = _num_heads(model, run)
     names = layer_names(counts)
     modules = {name: module for module, name in names.items()}
@@ -134,6 +146,8 @@ def _exact(
         for layer, head in chosen:
             if layer not in modules or not 0 <= head < counts[modules[layer]]:
                 raise ValueError(f"only: the model has no head {(layer, head)!r}")
+
+    # 2. Their effects; NaN for heads that are not ablated.
     rows = {
         module: torch.full((count,), torch.nan, dtype=torch.float64)
         for module, count in counts.items()

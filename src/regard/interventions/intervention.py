@@ -145,7 +145,7 @@ class Intervention(Listener):
 
     def _record_call(self, site: CallSite) -> None:
         """Record a call, and whether checkpointing will recompute it."""
-        self._layers.ran(site.name)
+        self._layers.record_call(site.name)
         if is_backward():
             self._recomputations[site.name] -= 1
         elif self.running and self.running[0].grad and in_reentrant_checkpoint():

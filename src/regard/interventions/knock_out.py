@@ -27,7 +27,12 @@ from regard.internals import without_torch_function
 from regard.interventions.forbidden import Forbidden
 from regard.interventions.intervention import Intervention, check_heads
 from regard.interventions.layers import Layer, Layers
-from regard.interventions.places import GrowingKeys, has_tokens, is_memory, places
+from regard.interventions.token_positions import (
+    GrowingKeys,
+    has_tokens,
+    is_memory,
+    positions_of,
+)
 from regard.matrix.scores import Scores
 from regard.patterns import Cover, Pattern
 from regard.patterns.pattern import Span, intersect
@@ -347,7 +352,7 @@ class _KnockOut(Intervention):
         Raises:
             ValueError: the position of the first query is unknown, and matters.
         """
-        stand = places(site.frame, site.cross is True, queries, keys, None)
+        stand = positions_of(site.frame, site.cross is True, queries, keys, None)
         first_query = stand.first_query
         if self._stated.positions is not None:
             first_query = self._stated.positions

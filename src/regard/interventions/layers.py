@@ -1,4 +1,9 @@
-"""Layers that a user names, and the modules of a model that they are."""
+"""Layers as users name them, and the modules that they are.
+
+Which modules call attention is known only when they run. So a name is checked three times: that it
+matches any module (at once), that a number is one module (`record_call`), and that each layer has
+called attention (`check`, at the end of the block).
+"""
 
 from collections.abc import Iterable
 
@@ -12,12 +17,12 @@ Layer = int | str
 
 
 class Layers:
-    """The layers of a model that something is done to.
+    """The layers of a model that are changed.
 
     Args:
         model: the model.
         layers: numbers of layers, or paths of modules; None for all.
-        argument: what the user calls them.
+        argument: the name of the argument, for errors.
 
     Raises:
         TypeError: one is neither a number nor a path.
@@ -34,19 +39,19 @@ class Layers:
                     f"{argument}: a layer must be its number or the path of a module, got {layer!r}"
                 )
             if not any(is_meant(name, layer) for name in names):
-                some = some_names(named_modules(model))
-                raise ValueError(f"{argument}: {layer!r} names no layer of the model; {some}")
+                hint = some_names(named_modules(model))
+                raise ValueError(f"{argument}: {layer!r} names no layer of the model; {hint}")
 
     def of(self, module: str) -> list[Layer]:
-        """Return which of the layers a module is, by the names that the user has for them."""
+        """Return the layers that a module is, by the user's names."""
         return [layer for layer in self.named or () if is_meant(module, layer)]
 
     def has(self, module: str) -> bool:
-        """Say whether a module is one of them."""
+        """Return whether a module is one of them."""
         return self.named is None or bool(self.of(module))
 
-    def ran(self, module: str) -> None:
-        """Take down that a module has called attention.
+    def record_call(self, module: str) -> None:
+        """Record that a module has called attention.
 
         Raises:
             ValueError: the number of a layer means several modules.

@@ -1,21 +1,21 @@
 """The shares of heads, source tokens and MLPs in a logit: direct logit attribution.
 
-The residual stream is a sum: of the embedding, and of what each attention and each MLP adds.
+The residual stream is a sum: of the embedding, each attention and each MLP.
 A logit is a row of the unembedding times the last norm of it, and linear once the scale of that
 norm, a number, is frozen at its value in this run:
 
     logit = w · residual + c,      residual = embedding + Σ attention + Σ MLP
     w = unembedding row ∘ gain · scale, less its mean if the norm subtracts the mean
 
-So each term has the share w · term, and attention splits further, into A[i, j] · v_j W_O · w of
-each head and source token j.
+So each term has the share w · term. Attention splits further: A[i, j] · v_j W_O · w of each
+head and source token j.
 
-No class of model is assumed. At the position of the logit, hooks keep what each module gets and
-returns, and each equation is compared, to the rounding of float32:
+No class of model is assumed. At the position of the logit, hooks keep inputs and outputs of
+all modules, and each equation is compared, to the rounding of float32:
 
-1. Blocks are a chain: each gets what the one before it returned.
+1. Blocks are a chain: the input of each is the output of the one before.
 2. A block returns its input + its output projection + the output of one other module.
-3. The logits are a linear layer of a norm of what the last block returned. Its scale is fitted.
+3. The logits are a linear layer of a norm of the output of the last block. Its scale is fitted.
 4. All shares add up to the logit.
 
 Anything else is refused. Cost: one run of the model, and one row of attention per head.

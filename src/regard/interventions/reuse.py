@@ -129,7 +129,7 @@ def _blocks(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def _is_plain(output: Any) -> bool:
-    """Return whether an output has only tensors whose versions tell modifications."""
+    """Return whether an output has only tensors whose versions count modifications."""
     if isinstance(output, Tensor):
         return not output.is_inference()
     return output is None or (isinstance(output, tuple) and all(map(_is_plain, output)))

@@ -1,4 +1,4 @@
-"""Predicted effects of heads beside those of ablation."""
+"""Compare predicted effects of heads with those of ablation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Verification:
-    """Predicted effects of some heads beside those that ablation has found; prints as a table.
+    """Predicted effects of some heads beside those of ablation; prints as a table.
 
     Attributes:
         heads: the layer and head of each: the strongest ones, then others at random.
-        predicted: the effects that were predicted.
-        exact: the effects that ablation has found.
+        predicted: the predicted effects.
+        exact: the effects of ablation.
         how: how they were predicted.
     """
 
@@ -70,13 +70,13 @@ def verify(
     Args:
         model: the model.
         run: runs the model, and returns the target, as for `heads`.
-        predicted: what was predicted, by `heads` or by `seen.effects.heads()`.
-        count: how many of the strongest heads to ablate, and how many at random.
+        predicted: the predicted effects, by `heads` or by `seen.effects.heads()`.
+        count: the number of strongest heads to ablate, and of others at random.
         seed: random seed.
         progress: whether to show a progress bar, as for `heads`.
 
     Raises:
-        ValueError: count is below 1, or what was predicted are no heads of the model.
+        ValueError: count is below 1, or the predicted heads are not those of the model.
     """
     chosen = strongest_and_others(predicted.strongest(predicted.effects.numel()), count, seed)
     exact = heads(model, run, how="exact", only=chosen, progress=progress)
@@ -84,7 +84,7 @@ def verify(
 
 
 def strongest_and_others(ranked: Sequence[T], count: int, seed: int) -> list[T]:
-    """Return the first things of a ranking, and as many of the others at random.
+    """Return the first entries of a ranking, and as many of the others at random.
 
     Raises:
         ValueError: count is below 1.
@@ -93,7 +93,7 @@ def strongest_and_others(ranked: Sequence[T], count: int, seed: int) -> list[T]:
     others = ranked[count:]
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randperm(len(others), generator=generator)[:count].tolist()
-    return [*ranked[:count], *(others[place] for place in drawn)]
+    return [*ranked[:count], *(others[index] for index in drawn)]
 
 
 def _of(effects: HeadEffects, chosen: list[tuple[Layer, int]]) -> Float[Tensor, "heads"]:
@@ -108,7 +108,7 @@ def correlation(first: Float[Tensor, "numbers"], second: Float[Tensor, "numbers"
 
 
 def ranks(values: Float[Tensor, "numbers"]) -> Float[Tensor, "numbers"]:
-    """Return the rank of each number; equal ones have the mean of their ranks.
+    """Return the rank of each number; equal ones get the mean of their ranks.
 
     >>> import torch
     >>> ranks(torch.tensor([3.0, 1.0, 3.0, 2.0]))
@@ -116,5 +116,5 @@ def ranks(values: Float[Tensor, "numbers"]) -> Float[Tensor, "numbers"]:
     """
     values = values.double()
     below = (values[:, None] > values).sum(dim=1)
-    alike = (values[:, None] == values).sum(dim=1)
-    return below + (alike - 1) / 2.0
+    equal = (values[:, None] == values).sum(dim=1)
+    return below + (equal - 1) / 2.0

@@ -1,4 +1,18 @@
-"""The positions of the queries and keys of a call in their texts."""
+"""Find the positions of the queries and keys of a call in their texts.
+
+A pattern counts tokens from 0. A call has its keys from 0 and its queries anywhere among them:
+
+    call           keys                  queries at    evidence
+    a whole text   0 1 2 3 4             0 1 2 3 4     as many queries as keys
+    a step         0 1 2 3 4             4             a cache of transformers, which counts tokens
+    a step         0 1 2 3 4             4             keys 0–3 are those of the call before
+    a rolling one  3 4 5 6, as 0 1 2 3   6             a cache of transformers only
+
+A hand-written cache does not count its tokens. So the last key of each call is kept, and
+compared with the key at its place in the next one (`GrowingKeys`). Keys that are no tokens, such as
+learned prefixes, would shift all positions: they are parameters of the module (`is_memory`), or
+more keys than tokens (`has_tokens`). Unknown positions are refused by the callers.
+"""
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
@@ -11,7 +25,7 @@ from regard.capture.module_stack import Frame
 from regard.capture.projections import tensors_in
 
 
-class Places(NamedTuple):
+class Positions(NamedTuple):
     """The positions of the first query and the first key; None for a query if unknown."""
 
     first_query: int | None
@@ -23,40 +37,41 @@ class _Cache(Protocol):
     """A cache of transformers."""
 
     def get_seq_length(self, layer_idx: int = 0) -> Any:
-        """Return how many tokens a layer has been given, dropped ones included."""
+        """Return the number of tokens of a layer so far, dropped ones included."""
         ...
 
 
-def places(frame: Frame, cross: bool, num_queries: int, num_keys: int, said: int | None) -> Places:
+def positions_of(
+    frame: Frame, cross: bool, num_queries: int, num_keys: int, first_query: int | None
+) -> Positions:
     """Return the positions of a call's queries and keys.
 
     Args:
-        frame: the module that calls; a cache of transformers among its arguments knows them.
+        frame: the calling module; a cache of transformers among its arguments knows them.
         cross: whether the keys are those of another sequence; then queries are counted from the
             first of the call, unless there is a cache.
         num_queries: the number of queries.
         num_keys: the number of keys.
-        said: the position of the first query by what the call itself says; None if unknown.
+        first_query: the position of the first query by the call itself; None if unknown.
     """
-    given = (*frame.arguments, *frame.options.values())
-    cache = next((argument for argument in given if isinstance(argument, _Cache)), None)
+    arguments = (*frame.arguments, *frame.options.values())
+    cache = next((argument for argument in arguments if isinstance(argument, _Cache)), None)
     layer = getattr(frame.module, "layer_idx", None)
-    fed = 0
+    num_cached = 0
     if cache is not None:
-        # Of the decoder, whose layers have all been fed alike.
-        fed = int(cache.get_seq_length(0 if cross or not isinstance(layer, int) else layer))
+        # Of cross-attention, that of the decoder, whose layers all have the same tokens.
+        num_cached = int(cache.get_seq_length(0 if cross or not isinstance(layer, int) else layer))
     if cross:
-        return Places(max(0, fed - num_queries), 0)
-    if fed < num_queries:
-        return Places(said, 0)
-    return Places(fed - num_queries, max(0, fed - num_keys))
+        return Positions(max(0, num_cached - num_queries), 0)
+    if num_cached < num_queries:
+        return Positions(first_query, 0)
+    return Positions(num_cached - num_queries, max(0, num_cached - num_keys))
 
 
 class GrowingKeys:
-    """Tells the positions of queries whose keys continue those of an earlier call.
+    """Finds the positions of queries whose keys continue those of an earlier call.
 
-    A hand-written cache is known by its contents: the keys of the call before come first, and are
-    the same numbers. Of these, the last one is compared.
+    The keys of the call before come first, and are the same numbers. The last of them is compared.
     """
 
     def __init__(self) -> None:
@@ -66,7 +81,7 @@ class GrowingKeys:
         """Return the position of the first query; None if the keys continue none that are known.
 
         Args:
-            frame: the module that calls. It may also be given the keys that come first.
+            frame: the calling module. The keys that come first may also be among its arguments.
             key: the keys, [..., keys, key_dim], all of them used.
             num_queries: the number of queries, the last of the keys.
         """
@@ -77,8 +92,8 @@ class GrowingKeys:
         if before == count and _same(key.select(-2, count - 1), last):
             return count
         # Keys of a cache, in any order of sequences and heads.
-        given = tensors_in([*frame.arguments, *frame.options.values()])
-        caches = [x for x in given if x.dim() > 2 and x.shape[-2:] == (count, key.shape[-1])]
+        arguments = tensors_in([*frame.arguments, *frame.options.values()])
+        caches = [x for x in arguments if x.dim() > 2 and x.shape[-2:] == (count, key.shape[-1])]
         latest = key.select(-2, count - 1).flatten(0, -2)
         return count if any(_has_rows(cache.select(-2, -1), latest) for cache in caches) else None
 
@@ -87,8 +102,8 @@ class GrowingKeys:
         before, last = self._latest.get(frame.module, (0, key))
         if not before or last.shape != key.shape[:-2] + key.shape[-1:] or last.dtype != key.dtype:
             return False
-        places = (key.detach() == last.unsqueeze(-2)).flatten(0, -3).all(dim=-1).all(dim=0)
-        return bool(places.any()) and not (len(places) >= before and bool(places[before - 1]))
+        is_last = (key.detach() == last.unsqueeze(-2)).flatten(0, -3).all(dim=-1).all(dim=0)
+        return bool(is_last.any()) and not (len(is_last) >= before and bool(is_last[before - 1]))
 
     def note(self, module: nn.Module, key: Tensor) -> None:
         """Remember the keys of a call, [..., keys, key_dim], all of them used."""
@@ -98,18 +113,18 @@ class GrowingKeys:
 
 
 def is_memory(
-    module: nn.Module, key: Float[Tensor, "*leading keys key_dim"], place: int = 0
+    module: nn.Module, key: Float[Tensor, "*leading keys key_dim"], index: int = 0
 ) -> bool:
     """Return whether a key is a parameter of a module, and no token.
 
     Args:
         module: the module.
         key: the keys.
-        place: which key, the first by default.
+        index: the number of the key, the first by default.
     """
     if not key.numel():
         return False
-    vector = key.detach().reshape(-1, *key.shape[-2:])[0, place]
+    vector = key.detach().reshape(-1, *key.shape[-2:])[0, index]
     size = len(vector)
     return any(
         bool((parameter.detach().reshape(-1, size) == vector).all(dim=1).any())
@@ -121,9 +136,9 @@ def is_memory(
 def has_tokens(
     frame: Frame, num_keys: int, key: Float[Tensor, "*leading keys key_dim"] | None
 ) -> bool:
-    """Return whether keys may be tokens from the first: as many as a module was given, or cached.
+    """Return whether keys may be tokens from the first on: as many as those of an input, or cached.
 
-    Not a learned prefix or a sink: more keys than tokens, made in the call itself or unknown.
+    A learned prefix or a sink makes more keys than tokens, in the call itself.
     """
     if any(num_keys in x.shape[:-1] for x in frame.given):
         return True
@@ -131,7 +146,7 @@ def has_tokens(
 
 
 def _has_rows(vectors: Float[Tensor, "*leading dim"], wanted: Float[Tensor, "rows dim"]) -> bool:
-    """Return whether each of some vectors is among others."""
+    """Return whether each wanted vector is among others."""
     rows = vectors.detach().reshape(-1, vectors.shape[-1])
     if (rows.dtype, rows.device) != (wanted.dtype, wanted.device):
         return False
@@ -139,5 +154,5 @@ def _has_rows(vectors: Float[Tensor, "*leading dim"], wanted: Float[Tensor, "row
 
 
 def _same(first: Tensor, second: Tensor) -> bool:
-    alike = (first.shape, first.dtype, first.device) == (second.shape, second.dtype, second.device)
-    return alike and torch.equal(first, second)
+    kinds = [(x.shape, x.dtype, x.device) for x in (first, second)]
+    return kinds[0] == kinds[1] and torch.equal(first, second)
