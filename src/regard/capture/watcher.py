@@ -23,7 +23,6 @@ from regard.capture.captured import (
     num_used_keys,
 )
 from regard.capture.gradients import follow, let_flow
-from regard.capture.head_shards import head_shard
 from regard.capture.masks import Masks, Sizes
 from regard.capture.model_listener import ModelListener
 from regard.capture.module_stack import Frame
@@ -34,6 +33,7 @@ from regard.capture.raw_call import Rank, RawCall
 from regard.capture.reading import InParts, Reading, are_heads_known, read_axes
 from regard.capture.spans import Placed
 from regard.capture.understood import as_computed, counted_from, understood
+from regard.distributed.head_shards import head_shard
 from regard.errors import first_line
 from regard.internals import TRANSFORMED, in_functorch, is_backward, without_torch_function
 from regard.matrix.scores import Scores

@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from regard.capture.head_shards import head_shard
 from regard.capture.model_listener import ModelListener
 from regard.capture.module_stack import Frame
 from regard.capture.product import Product
 from regard.capture.raw_call import RawCall
 from regard.capture.reading import Reading, are_heads_known, num_heads_of, read_axes
 from regard.capture.understood import as_computed
+from regard.distributed.head_shards import head_shard
 from regard.internals import (
     TRANSFORMED,
     in_functorch,
