@@ -17,13 +17,13 @@ from torch.utils.checkpoint import CheckpointFunction
 
 __all__ = [
     "TRANSFORMED",
-    "entered_below",
     "in_dispatch_mode",
     "in_functorch",
     "in_reentrant_checkpoint",
     "is_backward",
     "leave_graph",
     "modes",
+    "on_mode_stack",
     "recompile_limit",
     "run_uncompiled",
     "skip_compile",
@@ -136,33 +136,16 @@ def modes() -> list[TorchFunctionMode]:
 
 
 @contextmanager
-def entered_below(
-    mode: TorchFunctionMode, above: Callable[[TorchFunctionMode], bool]
-) -> Generator[None]:
-    """Push a function mode onto the stack of this thread, below the modes `above`."""
-    stack = modes()
-    _put(next((place for place, one in enumerate(stack) if above(one)), len(stack)), mode)
+def on_mode_stack(mode: TorchFunctionMode) -> Generator[None]:
+    """Push a function mode onto the stack of this thread, and take it off from wherever it is."""
+    torch.overrides._push_mode(mode)
     try:
         yield
     finally:
-        place = next((place for place, one in enumerate(modes()) if one is mode), None)
-        if place is not None:
-            later = modes()[place + 1 :]
-            _pop(len(later) + 1)
-            _push(later)
-
-
-def _put(place: int, mode: TorchFunctionMode) -> None:
-    later = modes()[place:]
-    _pop(len(later))
-    _push([mode, *later])
-
-
-def _pop(count: int) -> None:
-    for _ in range(count):
-        torch.overrides._pop_mode()
-
-
-def _push(some: list[TorchFunctionMode]) -> None:
-    for mode in some:
-        torch.overrides._push_mode(mode)
+        stack = modes()
+        if mode in stack:
+            later = stack[stack.index(mode) + 1 :]
+            for _ in range(len(later) + 1):
+                torch.overrides._pop_mode()
+            for other in later:
+                torch.overrides._push_mode(other)

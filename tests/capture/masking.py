@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.capture.masks import Meaning, Sizes
+from regard.capture.masks import ParsedMask, Sizes
 
 HEADS = 3
 
@@ -12,13 +12,13 @@ def added(allowed: Tensor, lowest: float, dtype: torch.dtype = torch.float32) ->
     return torch.zeros(allowed.shape, dtype=dtype).masked_fill(~allowed, lowest)
 
 
-def assert_allows(meaning: Meaning, allowed: Tensor, sizes: Sizes) -> None:
-    """Assert that a meaning is a pattern, and that it allows these pairs, [batch or 1, q, k]."""
-    assert meaning.bias is None
-    queries = torch.arange(meaning.first_query, meaning.first_query + sizes.queries)
-    found = meaning.pattern.allows(queries, torch.arange(sizes.keys))
+def assert_allows(parsed: ParsedMask, allowed: Tensor, sizes: Sizes) -> None:
+    """Assert that a mask is a pattern, and that it allows these pairs, [batch or 1, q, k]."""
+    assert parsed.bias is None
+    queries = torch.arange(parsed.first_query, parsed.first_query + sizes.queries)
+    found = parsed.pattern.allows(queries, torch.arange(sizes.keys))
     shape = (sizes.batch, sizes.queries, sizes.keys)
-    assert torch.equal(found.expand(shape), allowed.expand(shape)), meaning.pattern
+    assert torch.equal(found.expand(shape), allowed.expand(shape)), parsed.pattern
 
 
 def scattered(seed: int, *shape: int) -> Tensor:

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import pad
 
-from regard.capture import spans
-from regard.capture.masks import Masks, Meaning, Sizes
-from regard.capture.spans import Spans
+from regard.capture import masks
+from regard.capture.masks import Masks, ParsedMask, Sizes, Spans
 from regard.patterns import Pattern, causal, documents, everyone, padding, window
 from regard.positions import Bias
 from tests.capture.masking import HEADS, added, assert_allows, scattered
@@ -105,7 +104,7 @@ FORMS: dict[str, Callable[[Tensor, Sizes], Tensor]] = {
 """How a mask [batch or 1, 1, queries, keys] may be handed over."""
 
 
-def read(mask: Tensor, sizes: Sizes, *, cross: bool = False) -> Meaning:
+def read(mask: Tensor, sizes: Sizes, *, cross: bool = False) -> ParsedMask:
     return Masks().read(mask, sizes, cross=cross)
 
 
@@ -163,12 +162,12 @@ def test_spans_are_the_ends_of_rows(seed: int, batch: int, num_queries: int, num
     assert found.last.tolist() == [[ks[-1] if ks else -1 for ks in mask] for mask in places]
 
 
-def test_masks_that_are_looked_at_in_parts_have_the_same_spans(
+def test_masks_read_in_parts_have_the_same_spans(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = (causal() & window(before=4) & padding([17, 11])).allows(range(17), range(17))
     whole = Spans.of(rows)
-    monkeypatch.setattr(spans, "_CHUNK", 3 * 2 * 17)
+    monkeypatch.setattr(masks, "_CHUNK", 3 * 2 * 17)
     parts = Spans.of(rows)
     assert whole is not None
     assert parts is not None
@@ -236,9 +235,9 @@ def test_queries_stand_where_the_mask_says(
 ) -> None:
     """As with a static cache, which has room behind the tokens that came so far."""
     sizes = Sizes(1, HEADS, 3, 9)
-    meaning = read(pattern.allows(range(first_query, first_query + 3), range(9)), sizes)
-    assert repr(meaning.pattern) == expected
-    assert meaning.first_query == first_query
+    parsed = read(pattern.allows(range(first_query, first_query + 3), range(9)), sizes)
+    assert repr(parsed.pattern) == expected
+    assert parsed.first_query == first_query
 
 
 @pytest.mark.parametrize(
@@ -253,16 +252,16 @@ def test_queries_stand_where_the_mask_says(
 def test_one_query_with_room_behind_it(pattern: Pattern, expected: str, first_query: int) -> None:
     """It stands where its keys end, if they all end there; else nothing says where."""
     sizes = Sizes(2, HEADS, 1, 9)
-    meaning = read(pattern.allows(range(8, 9), range(9)).reshape(2, 1, 1, 9), sizes)
-    assert repr(meaning.pattern) == expected
-    assert meaning.first_query == first_query
+    parsed = read(pattern.allows(range(8, 9), range(9)).reshape(2, 1, 1, 9), sizes)
+    assert repr(parsed.pattern) == expected
+    assert parsed.first_query == first_query
 
 
 def test_no_mask_lets_everyone_look() -> None:
-    meaning = Masks().read(None, Sizes(2, HEADS, 3, 7), cross=False)
-    assert repr(meaning.pattern) == "everyone()"
-    assert meaning.bias is None
-    assert meaning.first_query == 4
+    parsed = Masks().read(None, Sizes(2, HEADS, 3, 7), cross=False)
+    assert repr(parsed.pattern) == "everyone()"
+    assert parsed.bias is None
+    assert parsed.first_query == 4
 
 
 def slopes(*, forbid: bool, batch: int = 1) -> Tensor:
@@ -290,21 +289,21 @@ def slopes(*, forbid: bool, batch: int = 1) -> Tensor:
 def test_numbers_are_added_as_they_are(numbers: Tensor, dtype: torch.dtype) -> None:
     sizes = Sizes(2, HEADS, 5, 7)
     mask = numbers.to(dtype)
-    meaning = read(mask, sizes)
-    assert meaning.bias is not None
+    parsed = read(mask, sizes)
+    assert parsed.bias is not None
     expected = mask.double().expand(sizes.batch, sizes.heads, sizes.queries, sizes.keys)
-    assert torch.equal(numbers_added(meaning.bias, sizes, meaning.first_query), expected)
-    assert_allows(replace(meaning, bias=None), (expected > -torch.inf)[:, 0], sizes)
+    assert torch.equal(numbers_added(parsed.bias, sizes, parsed.first_query), expected)
+    assert_allows(replace(parsed, bias=None), (expected > -torch.inf)[:, 0], sizes)
 
 
 def test_heads_that_differ_are_numbers() -> None:
     sizes = Sizes(2, HEADS, 5, 7)
     mask = scattered(4, 2, HEADS, 5, 7)
-    meaning = read(mask, sizes)
-    assert meaning.bias is not None
-    assert repr(meaning.pattern) == "everyone()"
+    parsed = read(mask, sizes)
+    assert parsed.bias is not None
+    assert repr(parsed.pattern) == "everyone()"
     expected = added(mask, -torch.inf, torch.float64)
-    assert torch.equal(numbers_added(meaning.bias, sizes, meaning.first_query), expected)
+    assert torch.equal(numbers_added(parsed.bias, sizes, parsed.first_query), expected)
 
 
 def test_no_order_is_read_into_the_padding_of_another_sequence() -> None:
@@ -315,13 +314,13 @@ def test_no_order_is_read_into_the_padding_of_another_sequence() -> None:
     assert own.first_query == 4
     other = read(mask, sizes, cross=True)
     assert repr(other.pattern) == "padding([5, 5])"
-    for meaning in (own, other):
-        assert_allows(meaning, mask[:, 0], sizes)
+    for parsed in (own, other):
+        assert_allows(parsed, mask[:, 0], sizes)
 
 
 def test_no_order_is_read_into_a_triangle_over_another_sequence() -> None:
     sizes = Sizes(1, HEADS, 5, 5)
     allowed = causal().allows(range(5), range(5))
-    meaning = read(allowed, sizes, cross=True)
-    assert "causal" not in repr(meaning.pattern)
-    assert_allows(meaning, allowed[None], sizes)
+    parsed = read(allowed, sizes, cross=True)
+    assert "causal" not in repr(parsed.pattern)
+    assert_allows(parsed, allowed[None], sizes)

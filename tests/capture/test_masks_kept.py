@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import regard
-from regard.capture.masks import Masks, Meaning, Sizes
+from regard.capture.masks import Masks, ParsedMask, Sizes
 from regard.patterns import causal, columns, everyone, window
 from tests.capture.masking import HEADS, added, assert_allows, scattered
 
@@ -57,19 +57,19 @@ def test_what_has_no_name_is_not_confused() -> None:
 def test_causal_masks_are_not_kept() -> None:
     sizes, masks = Sizes(1, HEADS, LONG, LONG), Masks()
     memory: list[weakref.ref[np.ndarray]] = []
-    meanings: list[Meaning] = []
+    masks_read: list[ParsedMask] = []
     for _ in range(10):
         # An array lives for as long as a tensor has its memory.
         array = np.tri(LONG, dtype=bool)
         memory.append(weakref.ref(array))
-        meanings.append(masks.read(torch.from_numpy(array)[None, None], sizes, cross=False))
+        masks_read.append(masks.read(torch.from_numpy(array)[None, None], sizes, cross=False))
         del array
     # Some are, so that the next layer's mask is known again.
     assert 0 < sum(one() is not None for one in memory) < 5
     masks.forget()
     assert all(one() is None for one in memory)
-    assert all(meaning.pattern == causal() for meaning in meanings)
-    assert all(meaning.bias is None for meaning in meanings)
+    assert all(parsed.pattern == causal() for parsed in masks_read)
+    assert all(parsed.bias is None for parsed in masks_read)
 
 
 def test_of_equal_masks_one_is_kept() -> None:
@@ -107,9 +107,9 @@ def test_a_mask_that_is_written_over_is_read_again(
         first = masks.read(mask, sizes, cross=False)
         mask.copy_(after)
         second = masks.read(mask, sizes, cross=False)
-    for meaning, told in ((first, before), (second, after)):
+    for parsed, told in ((first, before), (second, after)):
         allowed = told if told.dtype == torch.bool else told == 0
-        assert_allows(meaning, allowed[None], sizes)
+        assert_allows(parsed, allowed[None], sizes)
 
 
 def test_a_mask_of_the_models_own_may_change_between_runs() -> None:

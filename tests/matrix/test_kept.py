@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,11 +13,12 @@ from regard import AttentionMatrix, causal
 from regard.attention.call import Attention
 from regard.calls.call import AttentionCall
 from regard.calls.check import EMPTY
+from regard.calls.options import Options
 from regard.matrix.scores import Scores
 from regard.positions import from_tensor, softcap
 from regard.positions.bias import compose
 from regard.positions.from_tensor import FromTensor
-from regard.vllm.captured import Captured, Keeping
+from regard.vllm.captured import Captured
 from regard.vllm.layer import WatchedLayer
 from tests.capture.calls import Kernel
 
@@ -102,12 +102,13 @@ def of_watch(call: Attention) -> Scores:
 
 
 def of_engine(call: Attention) -> Scores:
-    module = SimpleNamespace(num_heads=HEADS, num_kv_heads=HEADS)
-    layer = WatchedLayer("0", module, "", call.pattern, call.bias, call.scale, call.sinks)
-    captured = Captured(layer, Keeping(values=True))
     query, key, value = (tensor[0].transpose(0, 1) for tensor in call.tensors)
+    nothing = call.tensors[0][:, :, :0]
+    attention = replace(call, query=nothing, key=nothing, value=None, lse=None, positions=range(0))
+    layer = WatchedLayer(None, 16, AttentionCall(module="0", kind="self"), attention)
+    captured = Captured(layer, Options(lambda name, module: True, values=True))
     captured.add(query, key, value, value, [0])
-    return captured.joined().source
+    return captured.joined()[0]
 
 
 def scores_of(call: AttentionCall) -> Scores:

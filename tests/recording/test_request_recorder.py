@@ -12,22 +12,25 @@ import torch
 from torch import nn
 
 from regard import AttentionMatrix, causal, window
+from regard.attention.call import Attention
 from regard.calls import AttentionCall
 from regard.calls.check import EMPTY
 from regard.distributed.ranks import RankError, Ranks
+from regard.patterns import Pattern
 from regard.recording import open, request_recorder
 from regard.recording.request_memory import RequestMemory
 from regard.recording.request_recorder import RequestRecorder
 from regard.vllm import watcher as watcher_module
-from regard.vllm.captured import Captured, Keeping, joined_calls
+from regard.vllm.captured import Captured, joined_calls
 from regard.vllm.layer import WatchedLayer
-from regard.vllm.watcher import EndedRequest, EngineWatcher, WhatToWatch
+from regard.vllm.watcher import EndedRequest, EngineOptions, EngineWatcher
 from tests.ranks import ranks
 from tests.recording import on_ranks
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 TOKENS, HEADS = 7, 2
+CAUSAL = causal()
 OPTIONS: dict[str, Any] = {"requests": "*", "every": 1, "limit": 100, "where": None}
 BOUNDS: dict[str, Any] = {"max_tokens": 1000, "max_bytes": 10**6}
 
@@ -48,8 +51,8 @@ class Watcher:
 
     num_layers, token_bytes = 1, 100
 
-    def __init__(self, runner: Any, what: WhatToWatch) -> None:
-        runner.what = what
+    def __init__(self, runner: Any, options: EngineOptions) -> None:
+        runner.options = options
 
     def __enter__(self) -> None: ...
     def __exit__(self, *error: object) -> None: ...
@@ -63,7 +66,7 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(request_recorder, "tensor_parallel_ranks", returning(Ranks()))
     monkeypatch.setattr(request_recorder, "_tokenizer", returning(tokenizer))
     model = SimpleNamespace(enable_prompt_embeds=False, served_model_name="small")
-    return SimpleNamespace(vllm_config=SimpleNamespace(model_config=model), what=None)
+    return SimpleNamespace(vllm_config=SimpleNamespace(model_config=model), options=None)
 
 
 def recorder(runner: Any, folder: Path, **bounds: Any) -> RequestRecorder:
@@ -88,9 +91,9 @@ def written(made: RequestRecorder) -> dict[str, Any]:
 
 def test_a_request_is_written(runner: Any, tmp_path: Path) -> None:
     made = recorder(runner, tmp_path)
-    assert runner.what.request("a")
-    assert runner.what.obstacle("a", TOKENS) == ""
-    runner.what.ended(ended("a"))
+    assert runner.options.is_request_wanted("a")
+    assert runner.options.obstacle("a", TOKENS) == ""
+    runner.options.on_end(ended("a"))
     (path,) = written(made)["written"]
     assert open(path).tokens == list(map(str, range(TOKENS)))
 
@@ -106,8 +109,8 @@ def test_writes_that_fail_leave_nothing_behind(
     made = recorder(runner, tmp_path)
     monkeypatch.setitem(request_recorder.save.__globals__, "_finish", full)
     for name in ("a", "b", "c"):
-        assert runner.what.request(name)
-        runner.what.ended(ended(name))
+        assert runner.options.is_request_wanted(name)
+        runner.options.on_end(ended(name))
     state = written(made)
     assert state["left_out"] == dict.fromkeys("abc", "[Errno 28] No space left on device")
     assert (state["written"], state["waiting"]) == ([], 0)
@@ -117,8 +120,8 @@ def test_writes_that_fail_leave_nothing_behind(
 def test_a_partial_of_somebody_else_is_not_removed(runner: Any, tmp_path: Path) -> None:
     made = recorder(runner, tmp_path)
     (tmp_path / "a.regard.partial" / "calls").mkdir(parents=True)
-    assert runner.what.request("a")
-    runner.what.ended(ended("a"))
+    assert runner.options.is_request_wanted("a")
+    runner.options.on_end(ended("a"))
     assert "a.regard.partial exists: move it away" in written(made)["left_out"]["a"]
     assert (tmp_path / "a.regard.partial" / "calls").is_dir()
 
@@ -126,7 +129,8 @@ def test_a_partial_of_somebody_else_is_not_removed(runner: Any, tmp_path: Path) 
 def test_of_every_third_request_the_first_is_recorded(runner: Any, tmp_path: Path) -> None:
     made = recorder(runner, tmp_path, requests="mine-*", every=3, limit=2)
     asked = ["mine-1", "theirs-1", "mine-2", "mine-3", "theirs-2", "mine-4", *["mine-5"] * 9]
-    assert [name for name in asked if runner.what.request(name)] == ["mine-1", "mine-4"]
+    recorded = filter(runner.options.is_request_wanted, asked)
+    assert list(recorded) == ["mine-1", "mine-4"]
     made.stop()
 
 
@@ -134,8 +138,8 @@ def test_long_requests_are_left_out(runner: Any, tmp_path: Path) -> None:
     made = recorder(runner, tmp_path, max_tokens=8)
     for num_tokens in (8, 9):
         name = str(num_tokens)
-        assert runner.what.request(name)
-        runner.what.ended(ended(name, num_tokens, runner.what.obstacle(name, num_tokens)))
+        assert runner.options.is_request_wanted(name)
+        runner.options.on_end(ended(name, num_tokens, runner.options.obstacle(name, num_tokens)))
     state = written(made)
     assert len(state["written"]) == 1
     assert state["left_out"] == {"9": "it had 9 tokens, and max_tokens is 8"}
@@ -144,13 +148,13 @@ def test_long_requests_are_left_out(runner: Any, tmp_path: Path) -> None:
 def test_running_requests_share_the_memory(runner: Any, tmp_path: Path) -> None:
     made = recorder(runner, tmp_path, max_bytes=1000)
     for name in ("a", "b", "c"):
-        assert runner.what.request(name)
-    assert runner.what.obstacle("a", 6) == ""
-    assert runner.what.obstacle("b", 4) == ""
+        assert runner.options.is_request_wanted(name)
+    assert runner.options.obstacle("a", 6) == ""
+    assert runner.options.obstacle("b", 4) == ""
     rule = "its 5 tokens took 500 bytes, other requests 600, and max_bytes is 1,000"
-    assert runner.what.obstacle("b", 5) == rule
+    assert runner.options.obstacle("b", 5) == rule
     # It is kept no longer, and others get its memory.
-    assert runner.what.obstacle("c", 4) == ""
+    assert runner.options.obstacle("c", 4) == ""
     made.stop()
 
 
@@ -166,10 +170,10 @@ def test_what_waits_is_bounded_too(
     monkeypatch.setattr(request_recorder, "save", slow)
     made = recorder(runner, tmp_path, max_bytes=1000)
     for name in ("a", "b"):
-        assert runner.what.request(name)
-    runner.what.ended(ended("a", 6))
+        assert runner.options.is_request_wanted(name)
+    runner.options.on_end(ended("a", 6))
     begun.wait(60)
-    runner.what.ended(ended("b", 5))
+    runner.options.on_end(ended("b", 5))
     rule = "its 5 tokens took 500 bytes, other requests 600, and max_bytes is 1,000"
     assert made.state()["left_out"] == {"b": rule}
     go_on.set()
@@ -205,15 +209,15 @@ def test_nothing_is_gathered_that_is_not_written(
     patch(request_recorder, "_with_all_heads", together)
     made = recorder(runner, tmp_path, max_bytes=1000)
     for name in ("a", "b", "c"):
-        assert runner.what.request(name)
+        assert runner.options.is_request_wanted(name)
     # Each worker gets the heads of all.
-    assert "took 1,200 bytes" in runner.what.obstacle("a", 6)
-    runner.what.ended(ended("a", 6))
+    assert "took 1,200 bytes" in runner.options.obstacle("a", 6)
+    runner.options.on_end(ended("a", 6))
     others.append("no memory")
-    runner.what.ended(ended("b", 4))
+    runner.options.on_end(ended("b", 4))
     assert not gathered
     others.clear()
-    runner.what.ended(ended("c", 4))
+    runner.options.on_end(ended("c", 4))
     state = written(made)
     assert len(gathered) == len(state["written"]) == 1
     assert state["left_out"]["b"] == "rank 1 has failed: no memory"
@@ -292,21 +296,26 @@ class Engine:
         )
 
 
-def layer_of(name: str, module: Any) -> WatchedLayer:
-    return WatchedLayer(name, module, "CPU_ATTN", causal(), None, 0.5, None)
+def layer_of(
+    index: int, name: str, module: Any, block_sizes: object, pattern: Pattern = CAUSAL
+) -> WatchedLayer:
+    nothing = torch.empty(1, HEADS, 0, 4)
+    attention = Attention(
+        query=nothing, key=nothing, pattern=pattern, scale=0.5, positions=range(0)
+    )
+    return WatchedLayer(module, 16, AttentionCall(index=index, module=name, kind="self"), attention)
 
 
-def watching(found: list[EndedRequest], **options: Any) -> WhatToWatch:
+def watching(found: list[EndedRequest], **options: Any) -> EngineOptions:
     given: dict[str, Any] = {
-        "module": returning(True),
-        "name": str,
-        "request": returning(True),
+        "wanted": returning(True),
+        "check": False,
+        "request_name": str,
+        "is_request_wanted": returning(True),
         "obstacle": returning(""),
-        "keeping": Keeping(check=False),
-        "reductions": None,
-        "ended": found.append,
+        "on_end": found.append,
     }
-    return WhatToWatch(**given | options)
+    return EngineOptions(**given | options)
 
 
 def weights_of(query: torch.Tensor, key: torch.Tensor, before: int) -> torch.Tensor:
@@ -337,10 +346,10 @@ def test_requests_of_one_step_have_their_own_tokens(monkeypatch: pytest.MonkeyPa
 def test_windows_reach_into_a_cached_prefix() -> None:
     """As much of it is read as the first query behind it may attend to."""
     before, prefix, tokens = 3, 7, 12
-    module = SimpleNamespace(num_heads=HEADS, num_kv_heads=HEADS, sliding_window=before + 1)
-    layer = WatchedLayer("layers.0", module, "CPU_ATTN", window(before=before), None, 0.5, None)
+    module = SimpleNamespace(sliding_window=before + 1)
+    layer = layer_of(0, "layers.0", module, {}, window(before=before))
     query, key, value = torch.randn(3, tokens, HEADS, 4)
-    captured = Captured(layer, Keeping(check=False))
+    captured = Captured(layer, watching([]))
     cached = torch.cat([key, value], dim=1)
     captured.restart(cached[captured.first_missing(prefix) : prefix], prefix)
     captured.add(query[prefix:], key[prefix:], value[prefix:], value[prefix:], [])

@@ -1,23 +1,24 @@
 """Compare sampled rows of A @ V with the kernel's output.
 
 A prompt is compared when its call is seen. Calls of a generation step have few queries, and their
-comparison costs mostly the overhead of operators: `StepChecks` compares equal ones together.
+comparison costs mostly the overhead of operators. So equal calls become the sequences of one batch
+(`largest_gaps`): those of a step (`StepChecks`), and the layers of a request in a vLLM engine.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Protocol
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.call import Attention, Index
+from regard.attention.call import Attention, Index, detached
 from regard.internals import without_torch_function
 from regard.matrix.scores import Scores
-from regard.matrix.source import Buffers, KeyColumns, QueryRows
+from regard.matrix.source import Buffers, KeyColumns, QueryRows, as_tensor
 from regard.patterns import everyone
 from regard.patterns.pattern import Everyone
 
@@ -28,6 +29,9 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 _WAITING_BYTES = 1 << 25
 """Size of the values that wait to be compared."""
+
+_WEIGHTS = 1 << 24
+"""Number of weights that are computed at a time for a batch of calls."""
 
 
 class Number(Protocol):
@@ -218,6 +222,74 @@ def _as_slice(rows: Index) -> Tensor | slice:
     return slice(rows.start, rows.stop) if isinstance(rows, range) else rows
 
 
+@dataclass(frozen=True, eq=False)
+class ComparedRows:
+    """Rows of a call that are compared with the kernel's output.
+
+    Attributes:
+        call: the call, with values; its queries are those of the rows.
+        output: the rows of the kernel's output.
+    """
+
+    call: Attention
+    output: Float[Tensor, "batch heads rows value_dim"]
+
+    @property
+    def batch_key(self) -> object:
+        """A key of calls that can be compared as one batch."""
+        call = self.call
+        query, key, value = call.tensors
+        kind = query.shape, key.shape, value.shape, query.dtype, self.output.dtype, query.device
+        # Biases and sinks are not compared number by number.
+        alone = None if call.bias is None and call.sinks is None else id(self)
+        return kind, call.scale, call.pattern, tuple(as_tensor(call.positions).tolist()), alone
+
+
+@torch.no_grad()
+def largest_gaps(calls: Sequence[ComparedRows]) -> list[Float[Tensor, ""]]:
+    """Return the largest difference of each call; equal calls are compared as one batch."""
+    batches: dict[object, list[int]] = {}
+    for index, rows in enumerate(calls):
+        batches.setdefault(rows.batch_key, []).append(index)
+
+    gaps: dict[int, Tensor] = {}
+    # Reading a check inside a watched model must not be watched.
+    with without_torch_function():
+        for indices in batches.values():
+            batch_gaps = _batch_gaps([calls[index] for index in indices])
+            gaps.update(zip(indices, batch_gaps, strict=True))
+    return [gaps[index] for index in range(len(calls))]
+
+
+def _batch_gaps(batch: Sequence[ComparedRows]) -> list[Float[Tensor, ""]]:
+    """Return the largest difference of each of several equal calls, some weights at a time."""
+    num_sequences, heads, num_rows, num_keys = batch[0].call.sizes
+    rows_at_once = max(1, _WEIGHTS // (num_sequences * heads * num_keys))
+    calls_at_once = max(1, rows_at_once // num_rows)
+
+    largest: list[Tensor] = []
+    for first in range(0, len(batch), calls_at_once):
+        # Calls become the sequences of one batch.
+        calls = batch[first : first + calls_at_once]
+        tensors = zip(*((*rows.call.tensors, rows.output) for rows in calls), strict=True)
+        query, key, value, output = map(torch.cat, tensors)
+
+        gaps: list[Tensor] = []
+        for start in range(0, num_rows, rows_at_once):
+            chosen = slice(start, start + rows_at_once)
+            part = replace(
+                batch[0].call,
+                query=query[:, :, chosen],
+                key=key,
+                value=None,
+                positions=batch[0].call.positions[chosen],
+            )
+            rows = range(part.num_queries)
+            gaps.append(row_gaps(Scores(part), value, output[:, :, chosen], rows))
+        largest += torch.cat(gaps, dim=2).view(len(calls), -1).amax(dim=1).unbind()
+    return largest
+
+
 class StepChecks:
     """Compares calls of few queries together: on small tensors, operators are mostly overhead.
 
@@ -248,12 +320,11 @@ class StepChecks:
         if not (is_small and is_plain and isinstance(source.pattern, Everyone)):
             return None
 
-        query, key = call.query, call.key
-        assert isinstance(query, Tensor)
-        assert isinstance(key, Tensor)
         # The model may overwrite them.
-        copies = query.clone(), key.clone(), value.clone(), output.clone()
-        pending = _PendingGap(copies, call.scale)
+        keep = partial(detached, copy=True)
+        rows = range(call.num_queries)
+        plain = replace(call, value=value, pattern=everyone(), positions=rows, lse=None)
+        pending = _PendingGap(ComparedRows(plain.kept(keep), keep(output)))
         self._waiting.append(pending)
         self._num_bytes += num_bytes
         if self._num_bytes > _WAITING_BYTES:
@@ -263,12 +334,7 @@ class StepChecks:
     def run(self) -> None:
         """Compare all calls that wait."""
         waiting, self._waiting, self._num_bytes = self._waiting, [], 0
-        batches: dict[object, list[_PendingGap]] = {}
-        for pending in waiting:
-            if pending.tensors is not None:
-                batches.setdefault(pending.batch_key, []).append(pending)
-        for batch in batches.values():
-            _compare(batch)
+        _compare([pending for pending in waiting if pending.gap is None])
 
 
 @dataclass(eq=False)
@@ -276,42 +342,22 @@ class _PendingGap:
     """The largest difference of a call, compared when it is read or with calls of equal sizes.
 
     Attributes:
-        tensors: copies of its query, key, value and output; None once they are compared.
-        scale: its factor on the scores.
+        rows: copies of its rows; None once they are compared.
         gap: the difference; None until they are compared.
     """
 
-    tensors: tuple[Tensor, Tensor, Tensor, Tensor] | None
-    scale: float
+    rows: ComparedRows | None
     gap: Float[Tensor, ""] | None = None
 
-    @property
-    def batch_key(self) -> object:
-        """A key of calls that can be compared together."""
-        assert self.tensors is not None
-        query, key, value, output = self.tensors
-        shapes = query.shape, key.shape, value.shape
-        return shapes, query.dtype, output.dtype, query.device, self.scale
-
     def item(self) -> float:
-        if self.tensors is not None:
+        if self.gap is None:
             _compare([self])
         assert self.gap is not None
         return self.gap.item()
 
 
-@torch.no_grad()
-def _compare(batch: Sequence[_PendingGap]) -> None:
-    """Find the largest difference of each call, and drop its tensors."""
-    tensors = [pending.tensors for pending in batch if pending.tensors is not None]
-    # Reading a check inside a watched model must not be watched.
-    with without_torch_function():
-        query, key, value, output = (torch.cat(copies) for copies in zip(*tensors, strict=True))
-        rows = range(output.shape[2])
-        call = Attention(
-            query=query, key=key, pattern=everyone(), scale=batch[0].scale, positions=rows
-        )
-        gaps = row_gaps(Scores(call), value, output, rows)
-        largest = gaps.view(len(batch), -1).amax(dim=1).unbind()
-    for pending, gap in zip(batch, largest, strict=True):
-        pending.gap, pending.tensors = gap, None
+def _compare(waiting: Sequence[_PendingGap]) -> None:
+    """Find the largest difference of each call, and drop its rows."""
+    gaps = largest_gaps([pending.rows for pending in waiting if pending.rows is not None])
+    for pending, gap in zip(waiting, gaps, strict=True):
+        pending.gap, pending.rows = gap, None

@@ -9,9 +9,7 @@
 
 from regard.calls import AttentionCall, Check
 from regard.calls.outputs import HeadEffects
-from regard.capture.seen import Seen
-from regard.capture.seen_effects import SeenEffects
-from regard.capture.seen_engine import SeenEngine, SeenRequests
+from regard.capture.seen import Seen, SeenEffects, SeenEngine, SeenRequests
 from regard.capture.watch import watch
 from regard.versions import Overwritten
 

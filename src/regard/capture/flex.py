@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from regard.capture.listeners import Listeners
-from regard.capture.raw_call import RawCall
+from regard.capture.call import KernelCall
+from regard.capture.patch import Patch
 from regard.capture.traced import Traced
 from regard.internals import skip_compile
 from regard.patterns import Cover, Pattern
@@ -177,8 +177,8 @@ def _read(
     block_mask: BlockMask | None = None,
     scale: float | None = None,
     **others: Any,
-) -> RawCall:
-    """Convert the arguments of flex_attention to a `RawCall`."""
+) -> KernelCall:
+    """Convert the arguments of flex_attention to a `KernelCall`."""
     first_query = key.shape[2] - query.shape[2]
     # With a mask, all sequences may share keys.
     key, value = (x.expand(len(query), -1, -1, -1) for x in (key, value))
@@ -188,7 +188,7 @@ def _read(
         kind = torch.promote_types(query.dtype, torch.float32)
         changed = Modified(Traced(score_mod, query.device, kind), None, first_query)
     output = output[0] if isinstance(output, tuple) else output
-    return RawCall(
+    return KernelCall(
         kernel="flex_attention",
         query=query,
         key=key,
@@ -215,50 +215,54 @@ def _begin() -> Callable[[], None]:
     It may be compiled: torch.compile skips the new code, still compiles the original that it calls,
     and does not compile the listeners.
     """
-    looked_on = inspect.unwrap(_looked_on)
-    skip_compile(looked_on)
-    flex_attention.__code__ = looked_on.__code__
+    wrapped = inspect.unwrap(_wrapped)
+    skip_compile(wrapped)
+    flex_attention.__code__ = wrapped.__code__
     return partial(setattr, flex_attention, "__code__", original.__code__)
 
 
-def _looked_on(*args: Any, **options: Any) -> Any:
-    """Call the original and notify listeners; runs with the globals of flex_attention."""
+def _wrapped(*args: Any, **options: Any) -> Any:
+    """Call the original and tell the receiver; runs with the globals of flex_attention."""
     from regard.capture import flex
 
-    paused = flex.look_away()  # pyright: ignore[reportCallIssue]
+    paused = flex.pause()  # pyright: ignore[reportCallIssue]
     try:
         output = flex.original(*args, **options)
     finally:
-        flex.look_back(paused)
-    return flex.tell(output, args, options)  # pyright: ignore[reportCallIssue]
+        flex.resume(paused)
+    return flex.on_call(output, args, options)  # pyright: ignore[reportCallIssue]
 
 
 @torch.compiler.disable
-def look_away() -> ExitStack:
-    """Pause all listeners; return the stack that resumes them."""
-    return _listeners.look_away()
+def pause() -> ExitStack:
+    """Pause the receiver of this thread; return the stack that resumes it."""
+    with ExitStack() as paused:
+        receiver = PATCH.receiver()
+        if receiver is not None:
+            paused.enter_context(receiver.paused())
+        return paused.pop_all()
 
 
 @torch.compiler.disable
-def look_back(paused: ExitStack) -> None:
-    """Resume all listeners."""
+def resume(paused: ExitStack) -> None:
+    """Resume the receiver."""
     paused.close()
 
 
 @torch.compiler.disable
-def tell(output: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """Notify listeners of a call; return the output for the model."""
-    read = partial(_read, output, *args, **options)
-    altered = _listeners.tell("flex_attention", None, read)
-    if altered is None:
+def on_call(output: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """Tell the receiver of a call; return the output for the model."""
+    receiver = PATCH.receiver()
+    if receiver is None:
+        return output
+    changed = receiver.on_call("flex_attention", None, partial(_read, output, *args, **options))
+    if changed is None:
         return output
     if not isinstance(output, tuple):
-        return altered.returned
-    if altered.output is not output[0]:
+        return changed.returned
+    if changed.output is not output[0]:
         raise ValueError("can't alter flex_attention with return_lse")
-    return (altered.returned, *output[1:])
+    return (changed.returned, *output[1:])
 
 
-_listeners = Listeners(_begin)
-subscribe = _listeners.subscribe
-"""Subscribe a listener to flex_attention in this thread."""
+PATCH = Patch(_begin)

@@ -9,8 +9,9 @@ from torch import Tensor
 
 def _functions(names: str) -> set[Any]:
     """Return the functions of these names in torch, torch.Tensor and torch.nn.functional."""
-    found = (getattr(owner, name, None) for owner in (torch, Tensor, F) for name in names.split())
-    return {function for function in found if function is not None}
+    owners = (torch, Tensor, F)
+    by_owner = (getattr(owner, name, None) for owner in owners for name in names.split())
+    return {function for function in by_owner if function is not None}
 
 
 LOG_SOFTMAX = _functions("log_softmax") | {torch.special.log_softmax}

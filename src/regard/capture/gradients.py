@@ -9,11 +9,11 @@ from torch import Tensor
 from regard.calls.outputs import OutputGradient
 
 
-def let_flow(original: Tensor) -> None:
+def require_grad(original: Tensor) -> None:
     """Make a tensor require a gradient, as needed if all parameters are frozen.
 
-    Adding −0 keeps every bit. `requires_grad_` would make it a leaf, which must not be modified in
-    place, and some models do that.
+    Adding −0 keeps every bit; +0 would turn −0 into +0. `requires_grad_` would make the tensor a
+    leaf, which must not be modified in place, and some models do that.
     """
     if original.requires_grad:
         return
@@ -43,8 +43,8 @@ def follow(
 
     def add(grad: Tensor) -> None:
         with torch.no_grad():
-            mine = laid_out(grad.detach())
-            gradient.add(mine if offload is None else mine.to(offload))
+            output_grad = laid_out(grad.detach())
+            gradient.add(output_grad if offload is None else output_grad.to(offload))
 
     original.register_hook(add)
 
@@ -53,6 +53,15 @@ def laid_out_as(
     view: Float[Tensor, "batch heads queries value_dim"], original: Tensor
 ) -> Callable[[Tensor], Float[Tensor, "batch heads queries value_dim"]] | None:
     """Return a function that views a tensor like `original` as `view` views it.
+
+    A kernel returns its gradient in the shape of `original`, and the call's output is a view:
+
+        original    [batch, queries, heads · dim]
+        view        original.view(batch, queries, heads, dim).transpose(1, 2)
+
+    The functions between the two are not known, but their strides are. So a gradient is copied to
+    memory with the strides of `original`, and viewed with the shape, strides and offset of `view`.
+    Each element is then where the view has it, if no two elements of `original` share memory.
 
     Args:
         view: the output of a call.

@@ -1,16 +1,16 @@
 """Capture calls of transformers' attention interface, with any kernel."""
 
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
-from regard.capture.kernel_lse import KernelLse
-from regard.capture.listeners import Listeners
-from regard.capture.raw_call import CallListener, RawCall
+from regard.capture.call import KernelCall
+from regard.capture.kernels import KernelLse
+from regard.capture.patch import Patch
 from regard.hf.attention import LAYER_PATTERN
 from regard.hf.masks import PatternMask
 from regard.hf.use import NAME
@@ -21,16 +21,6 @@ from regard.positions import softcap as capped
 from regard.positions.bias import compose
 
 
-@contextmanager
-def subscribe(catcher: CallListener) -> Generator[None]:
-    """Subscribe a listener to transformers' attention in this thread, if it is imported."""
-    if "transformers.modeling_utils" not in sys.modules:
-        yield
-        return
-    with _listeners.subscribe(catcher):
-        yield
-
-
 def _begin() -> Callable[[], None]:
     """Wrap `get_interface`, which models call before each use of attention."""
     interface: Any = sys.modules["transformers.modeling_utils"].AttentionInterface
@@ -38,7 +28,7 @@ def _begin() -> Callable[[], None]:
 
     def get_interface(self: Any, name: str, default: Callable[..., Any]) -> Callable[..., Any]:
         function = original(self, name, default)
-        if not _listeners.here():
+        if PATCH.receiver() is None:
             return function
         return partial(wrapped_attention, name or "eager", function)
 
@@ -48,11 +38,11 @@ def _begin() -> Callable[[], None]:
     return partial(setattr, interface, "get_interface", original)
 
 
-_listeners = Listeners(_begin)
+PATCH = Patch(_begin)
 
 
 def wrapped_attention(*arguments: Any, **options: Any) -> Any:
-    """Call a kernel and notify listeners; arguments as for `_call`."""
+    """Call a kernel and tell the receiver; arguments as for `_call`."""
     return run_uncompiled(_call, *arguments, **options)
 
 
@@ -66,16 +56,19 @@ def _call(
     attention_mask: Tensor | None = None,
     **options: Any,
 ) -> Any:
-    wanted = any(listener.wants_lse for listener in _listeners.here())
-    with _listeners.look_away(), KernelLse() if wanted else nullcontext() as seen:
+    receiver = PATCH.receiver()
+    if receiver is None:
+        # A model may keep what `get_interface` returned.
+        return function(module, query, key, value, attention_mask, **options)
+    with receiver.paused(), KernelLse() if receiver.wants_lse else nullcontext() as kernel_lse:
         output = function(module, query, key, value, attention_mask, **options)
-    lse = None if seen is None else seen.of(output[0].transpose(1, 2))
+    lse = None if kernel_lse is None else kernel_lse.of(output[0].transpose(1, 2))
     read = partial(_read, kernel, module, query, key, value, attention_mask, output, lse, **options)
-    altered = _listeners.tell(kernel, module, read)
-    if altered is None:
+    changed = receiver.on_call(kernel, module, read)
+    if changed is None:
         return output
-    returned = altered.returned.transpose(1, 2).contiguous()
-    return (returned, altered.weights, *output[2:])
+    returned = changed.returned.transpose(1, 2).contiguous()
+    return (returned, changed.weights, *output[2:])
 
 
 def _read(
@@ -96,8 +89,8 @@ def _read(
     s_aux: Tensor | None = None,
     position_bias: Tensor | None = None,
     **others: Any,
-) -> RawCall:
-    """Convert the arguments of a transformers module to a `RawCall`; see `regard.hf.attention`."""
+) -> KernelCall:
+    """Convert the arguments of a module of transformers; see `regard.hf.attention`."""
     if others.get("cache") is not None:
         raise ValueError("paged caches are not supported")
     looks_back = bool(is_causal if is_causal is not None else getattr(module, "is_causal", True))
@@ -116,7 +109,7 @@ def _read(
     if mask is not None and mask.dim() == 2 and not isinstance(mask, PatternMask):
         # As for flash attention: which keys are not padding.
         mask = mask[:, None, None, :].bool()
-    return RawCall(
+    return KernelCall(
         kernel=kernel,
         query=query,
         key=key,

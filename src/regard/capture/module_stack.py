@@ -1,8 +1,9 @@
 """The stack of running modules."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.capture.hook import Hook
 from regard.capture.projected_tokens import ProjectedTokens
+from regard.internals import run_uncompiled
 
 
 @dataclass(eq=False)
@@ -22,9 +23,8 @@ class Frame:
         module: the module.
         arguments: its positional arguments.
         options: its keyword arguments.
+        outer: the frame of the module that called it.
         scored: whether two activations were multiplied in it since its latest softmax.
-        calls: the numbers of its calls with explicit weights.
-        problem: why these are not all of its attention, if so.
         grad: whether gradients were enabled when it began.
         attends: whether it has run attention of its own, by a softmax or a kernel.
         projected: what its linear layers returned; None if it needs not be known.
@@ -35,9 +35,8 @@ class Frame:
     module: nn.Module
     arguments: Sequence[Any]
     options: Mapping[str, Any]
+    outer: "Frame | None" = None
     scored: bool = False
-    calls: list[int] = field(default_factory=list[int])
-    problem: str = ""
     grad: bool = field(default_factory=torch.is_grad_enabled)
     attends: bool = False
     projected: ProjectedTokens | None = None
@@ -74,79 +73,105 @@ class Frame:
         return [one for one in flat if isinstance(one, Tensor)]
 
 
-class ModuleStack(AbstractContextManager["ModuleStack"]):
-    """The stack of running modules of a model, in the current thread.
+class Hook:
+    """A hook; in a copy of its module, as by `copy.deepcopy` or `torch.save`, it does nothing.
+
+    torch.compile runs it uncompiled.
 
     Args:
-        model: the model. It has hooks inside the context.
+        function: the function that is called.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return run_uncompiled(self._function, *args, **options)
+
+    def __deepcopy__(self, memo: object) -> "Hook":
+        return Hook(_nothing)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Hook, (_nothing,)
+
+
+def _nothing(*args: Any, **options: Any) -> None:
+    """Do nothing."""
+
+
+class ModuleStack:
+    """The stack of running modules in the current thread.
+
+    Modules have hooks while they are registered. Several contexts may register the same module,
+    which has one pair of hooks until the last of them releases it.
+
+    Args:
+        began: called before a module runs outside of all others.
         ended: called with the frame of each finished module.
 
     Attributes:
-        num_runs: number of calls of the model.
+        running: the running modules, the innermost last.
     """
 
-    def __init__(self, model: nn.Module, ended: Callable[[Frame], None]) -> None:
-        self._names = {module: name for name, module in named_modules(model)}
-        self.num_runs = 0
-        self._ended = ended
-        self._running: list[Frame] = []
+    def __init__(self, began: Callable[[], None], ended: Callable[[Frame], None]) -> None:
+        self._began, self._ended = began, ended
+        self.running: list[Frame] = []
         self._thread = threading.get_ident()
-        self._hooks = ExitStack()
+        self._hooks: dict[nn.Module, ExitStack] = {}
+        self._num_registered: Counter[nn.Module] = Counter()
         # Modules that ran without attention of their own, most of a model.
         self._others: set[nn.Module] = set()
 
-    def __enter__(self) -> "ModuleStack":
-        for module in self._names:
-            if not _is_part(module):
+    def register(self, modules: Iterable[nn.Module]) -> None:
+        """Follow some modules."""
+        for module in modules:
+            self._num_registered[module] += 1
+            if module not in self._hooks and not _is_part(module):
                 before = module.register_forward_pre_hook(
                     Hook(self._begin), prepend=True, with_kwargs=True
                 )
-                self._hooks.callback(before.remove)
                 after = module.register_forward_hook(Hook(self._end), always_call=True)
-                self._hooks.callback(after.remove)
-        return self
+                hooks = self._hooks[module] = ExitStack()
+                hooks.callback(before.remove)
+                hooks.callback(after.remove)
 
-    def __exit__(self, *error: object) -> None:
-        self._hooks.close()
-        self._running.clear()
-        self._names.clear()
-        self._others.clear()
-
-    @property
-    def running(self) -> Sequence[Frame]:
-        """The running modules, the innermost last."""
-        return self._running
-
-    @property
-    def current(self) -> nn.Module | None:
-        """The innermost running module, or None."""
-        return self._running[-1].module if self._running else None
-
-    def name(self, module: nn.Module) -> str | None:
-        """Return the path of a module, or None if it is not in the model."""
-        return self._names.get(module)
+    def release(self, modules: Iterable[nn.Module]) -> None:
+        """Follow some modules no longer."""
+        for module in modules:
+            self._num_registered[module] -= 1
+            if not self._num_registered[module]:
+                del self._num_registered[module]
+                self._others.discard(module)
+                if module in self._hooks:
+                    self._hooks.pop(module).close()
+        self.running = [frame for frame in self.running if frame.module in self._hooks]
 
     def _begin(self, module: nn.Module, arguments: Any, options: Any) -> None:
         if threading.get_ident() == self._thread:
-            self.num_runs += not self._running
+            if not self.running:
+                self._began()
+            outer = self.running[-1] if self.running else None
             projected = None if module in self._others else ProjectedTokens()
-            self._running.append(Frame(module, arguments, options, projected=projected))
+            self.running.append(Frame(module, arguments, options, outer, projected=projected))
 
     def _end(self, module: nn.Module, arguments: Any, output: Any) -> None:
         if threading.get_ident() != self._thread:
             return
+        if not any(frame.module is module for frame in self.running):
+            # It was registered while it ran.
+            return
         # Also pop frames that an exception left behind.
-        while self._running:
-            frame = self._running.pop()
+        while self.running:
+            frame = self.running.pop()
             self._ended(frame)
             if not frame.attends:
                 self._others.add(frame.module)
-            elif not frame.has_layers and self._running:
-                self._running[-1].attends = True
+            elif not frame.has_layers and self.running:
+                self.running[-1].attends = True
             if frame.module is module:
-                if self._running:
+                if self.running:
                     # Adapters add to what a layer returns.
-                    self._running[-1].add_projected(output, from_layer=frame.has_layers)
+                    self.running[-1].add_projected(output, from_layer=frame.has_layers)
                 break
 
 

@@ -1,7 +1,37 @@
-"""Products of weights and values, by any function."""
+"""Read the product of weights and values from a call of any function that multiplies.
+
+Models write A @ V in many ways. Each becomes a `Product`, whose last axes are [queries, keys] for
+the weights, [keys, dim] for the values and [queries, dim] for the output:
+
+    weights @ value                        as it is; also bmm, mm, matmul
+    value.mT @ weights.mT                  the weights are the second operand: all are transposed
+    F.linear(weights, value.mT, bias)      its second operand is transposed; the bias is subtracted
+    torch.baddbmm(added, weights, value)   what is added is subtracted from the output
+    torch.einsum("bhqk,bkhd->bqhd", …)     axes by their letters; see `_read_einsum`
+    (weights[..., None] * value).sum(-2)   `read_sum`
+
+The product must sum over the keys, which is the axis of the softmax. But between softmax and
+product, weights are transposed, sliced, split, reshaped. So each of these functions also runs on a
+probe: a tensor of the same shape without memory, on torch's meta device, whose strides mark the key
+axis. A stride is the step in memory between neighbours along an axis. The keys have stride 1, all
+others multiples of M = 2²⁴, more than there are keys. For weights [2, 3, 5], with keys on the last
+axis:
+
+                            shape         strides
+    probe                   [2, 3, 5]     (3M, M, 1)
+    .transpose(1, 2)        [2, 5, 3]     (3M, 1, M)       the keys are on axis 1
+    [:, 1:, ::2]            [2, 2, 3]     (3M, M, 2)       on axis 2, every other one
+    .flatten(0, 1)          [6, 5]        (M, 1)           on axis 1
+
+Views add strides or multiply them by steps below the size of their axis. So the stride of keys is
+never a multiple of M, and that of another axis always is. Shapes alone don't tell: queries and keys
+are usually as many. A function that needs new memory, such as one that merges the keys with another
+axis, returns no view of the probe; then it is lost, and the key axis unknown.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -19,20 +49,21 @@ _MATMUL = {
     Tensor.matmul,
     Tensor.mm,
 }
-_TURNED = {Tensor.__rmatmul__}
+_REVERSED = {Tensor.__rmatmul__}
 _ADDS = {torch.addmm, torch.baddbmm, Tensor.addmm, Tensor.baddbmm}
 
-PRODUCTS = _MATMUL | _TURNED | _ADDS | {torch.einsum, F.linear}
+PRODUCTS = _MATMUL | _REVERSED | _ADDS | {torch.einsum, F.linear}
 """The functions that multiply two tensors."""
 
 _NAMES = ("input", "self", "other", "mat1", "mat2", "batch1", "batch2", "tensor", "weight")
+"""The names of their operands, in the order of their signatures."""
 
 _APART = 1 << 24
-"""An upper bound on the keys of a softmax."""
+"""Factor on the strides of a probe, except that of keys; more than a softmax has keys."""
 
 
 @dataclass(frozen=True, eq=False)
-class NarrowedScores:
+class MaskedScores:
     """Scores that were masked before their softmax.
 
     Attributes:
@@ -77,7 +108,7 @@ class Product:
         result: the result of the function for the model.
         original: the same before it was altered; `output` has its numbers.
         read: reads another result of the same function, with other weights, or marks, if given.
-        narrowed: the masked scores of each softmax; None for unmasked ones.
+        masked_scores: the scores of each softmax, as each listener that masks pairs has left them.
         softmaxes: identifies the softmaxes of the weights.
         changed: whether the weights are another tensor than the result of one softmax.
         again: whether the same weights were multiplied before.
@@ -95,7 +126,7 @@ class Product:
     result: Tensor | None = None
     original: Tensor | None = None
     read: "Callable[[Tensor, Tensor | None], Product | None] | None" = None
-    narrowed: "Sequence[NarrowedScores | None]" = ()
+    masked_scores: "Sequence[Mapping[object, MaskedScores]]" = ()
     softmaxes: frozenset[object] = frozenset()
     changed: bool = False
     again: bool = False
@@ -116,15 +147,19 @@ class Product:
 
 def operands(function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> list[Tensor]:
     """Return the operands of a product, in the order of its formula."""
-    given = [*arguments, *(options[name] for name in _NAMES if name in options)]
+    all_arguments = [*arguments, *(options[name] for name in _NAMES if name in options)]
     if function is torch.einsum:
-        given = [one for x in given[1:] for one in (x if isinstance(x, list | tuple) else [x])]
-    tensors = [one for one in given if isinstance(one, Tensor)]
+        # Operands in a list, or one by one.
+        flat: list[Any] = []
+        for x in all_arguments[1:]:
+            flat += x if isinstance(x, list | tuple) else [x]
+        return [x for x in flat if isinstance(x, Tensor)]
+    tensors = [x for x in all_arguments if isinstance(x, Tensor)]
     if function in _ADDS:
         tensors = tensors[1:]
-    if function in _TURNED:
+    if function in _REVERSED:
         tensors = tensors[::-1]
-    return tensors if function is torch.einsum else tensors[:2]
+    return tensors[:2]
 
 
 def queries_and_keys(
@@ -140,6 +175,7 @@ def queries_and_keys(
         return factors
     if function is not torch.einsum:
         return [factors[0], factors[1].mT] if factors[1].dim() > 1 else factors
+
     equation = arguments[0] if arguments else options["equation"]
     if not isinstance(equation, str) or "->" not in equation or "." in equation:
         return factors
@@ -152,11 +188,12 @@ def queries_and_keys(
         return factors
     if result[-1] in first:
         first, second, factors = second, first, factors[::-1]
+
     # The axes in the order of the result, then those that are summed over.
-    before = [one for one in result[:-1] if one in second]
-    after = [one for one in second if one not in result]
-    key = factors[1].permute([second.index(one) for one in (*before, result[-1], *after)])
-    return [factors[0], key.flatten(len(before) + 1) if after else key.unsqueeze(-1)]
+    leading = [letter for letter in result[:-1] if letter in second]
+    summed = [letter for letter in second if letter not in result]
+    key = factors[1].permute([second.index(x) for x in (*leading, result[-1], *summed)])
+    return [factors[0], key.flatten(len(leading) + 1) if summed else key.unsqueeze(-1)]
 
 
 def key_of(
@@ -189,7 +226,7 @@ def read_product(
         arguments: its positional arguments.
         options: its keyword arguments.
         result: its result.
-        weights: the operands that are weights.
+        weights: the operand that is weights.
         clean: the weights without dropout, if there was any.
         probe: marks the key axis, if known; see `probe_of`.
 
@@ -199,15 +236,17 @@ def read_product(
     factors = operands(function, arguments, options)
     if len(factors) != 2:
         return None
-    second = factors[1] is weights
-    value = factors[0 if second else 1]
-    mine = weights if clean is None else clean
+    is_second = factors[1] is weights
+    value = factors[0 if is_second else 1]
     dropped = clean is not None
+    weights = weights if clean is None else clean
     if function is torch.einsum:
         equation = arguments[0] if arguments else options["equation"]
         if not isinstance(equation, str):
             return None
-        return _einsum(equation, second, mine, value, result, probe, dropped)
+        return _read_einsum(equation, is_second, weights, value, result, probe, dropped)
+
+    # Subtract what the function adds.
     output, view = result, result
     if function in _ADDS:
         # With a beta of 0, what is added may be uninitialised.
@@ -220,16 +259,15 @@ def read_product(
         # Its second operand is transposed, and there may be a bias.
         bias = options.get("bias", arguments[2] if len(arguments) > 2 else None)
         output = result if bias is None else result - bias
-        value, mine, probe = (
-            (value, mine.mT, None if probe is None else probe.mT)
-            if second
-            else (value.mT, mine, probe)
-        )
-    return _matmul(second, mine, value, output, view, probe, dropped)
+        if is_second:
+            weights, probe = weights.mT, None if probe is None else probe.mT
+        else:
+            value = value.mT
+    return _read_matmul(is_second, weights, value, output, view, probe, dropped)
 
 
-def _matmul(
-    second: bool,
+def _read_matmul(
+    is_second: bool,
     weights: Tensor,
     value: Tensor,
     output: Tensor,
@@ -237,82 +275,81 @@ def _matmul(
     probe: Tensor | None,
     dropped: bool,
 ) -> Product | None:
+    """Read a product of matrices, of which the weights are the first or the second."""
     if min(weights.dim(), value.dim()) < 1 or weights.dim() < 2:
         return None
-    keys = -2 if second else -1
-    if not _is_key_axis(probe, keys):
+    if not _is_key_axis(probe, -2 if is_second else -1):
         return None
     has_rows = value.dim() > 1
     if not has_rows:
         # One value per key.
-        value = value[None] if second else value[:, None]
+        value = value[None] if is_second else value[:, None]
 
     def arranged(result: Tensor) -> Tensor:
         if not has_rows:
-            result = result[..., None, :] if second else result[..., None]
-        return result.mT if second else result
+            result = result[..., None, :] if is_second else result[..., None]
+        return result.mT if is_second else result
 
-    if second:
+    if is_second:
         weights, value = weights.mT, value.mT
     view = None if view is None else arranged(view)
     return Product(weights, value, arranged(output), dropped, view)
 
 
-def _einsum(
+def _read_einsum(
     equation: str,
-    second: bool,
+    is_second: bool,
     weights: Tensor,
     value: Tensor,
     result: Tensor,
     probe: Tensor | None,
     dropped: bool,
 ) -> Product | None:
-    """Read a product from the letters of its axes."""
+    """Read a product from the letters of its axes.
+
+    Where a letter stands tells what its axis is. In "bhqk,bkhd->bqhd":
+
+        k       weights, values              keys
+        q       weights,          output     queries
+        d                values,  output     features
+        b, h    weights, values,  output     leading axes
+
+    Several letters of a kind are flattened to one axis, except leading ones. If all heads share
+    values, weights and output have two letters that values lack: first that of the heads.
+    """
     left, arrow, out = equation.replace(" ", "").partition("->")
     inputs = left.split(",")
     if not arrow or len(inputs) != 2 or ("..." in equation and "..." not in out):
         return None
-    mine, theirs = inputs[::-1] if second else inputs
-    mine, theirs = (
-        _spelled(letters, tensor.dim()) for letters, tensor in ((mine, weights), (theirs, value))
-    )
-    out = _spelled(out, result.dim())
-    if any(len(set(letters)) < len(letters) for letters in (mine, theirs, out)):
+    w = _spelled(inputs[is_second], weights.dim())
+    v = _spelled(inputs[not is_second], value.dim())
+    o = _spelled(out, result.dim())
+    if any(len(set(letters)) < len(letters) for letters in (w, v, o)):
         return None
-    keys = [x for x in mine if x in theirs and x not in out]
-    queries = [x for x in mine if x in out and x not in theirs]
-    shared = [x for x in out if x in mine and x in theirs]
-    # Values that all heads share leave the heads among the axes of queries.
+
+    keys = [x for x in w if x in v and x not in o]
+    queries = [x for x in w if x in o and x not in v]
+    shared = [x for x in o if x in w and x in v]
     heads = queries[:1] if len(queries) == 2 and len(shared) < 2 else []
     queries = queries[len(heads) :]
-    features = [x for x in theirs if x in out and x not in mine]
-    known = {*keys, *heads, *queries, *shared, *features}
-    if not keys or {*mine, *theirs, *out} - known:
+    features = [x for x in v if x in o and x not in w]
+    if not keys or {*w, *v, *o} - {*keys, *heads, *queries, *shared, *features}:
         return None
-    if len(keys) == 1 and not _is_key_axis(probe, mine.index(keys[0])):
+    if len(keys) == 1 and not _is_key_axis(probe, w.index(keys[0])):
         return None
 
     def arranged(tensor: Tensor, letters: list[str], *groups: list[str]) -> Tensor:
+        """Return a tensor with leading axes, of size 1 where it has none, and one per group."""
         leading = [*shared, *(x for x in heads if x in letters)]
         order = [letters.index(x) for group in (leading, *groups) for x in group]
-        moved = tensor.permute(order)
         sizes = [tensor.shape[letters.index(x)] for x in leading]
         sizes += [1] * (len(shared) + len(heads) - len(leading))
-        for group in groups:
-            size = 1
-            for x in group:
-                size *= tensor.shape[letters.index(x)]
-            sizes.append(size)
-        return moved.reshape(sizes)
+        sizes += [prod(tensor.shape[letters.index(x)] for x in group) for group in groups]
+        return tensor.permute(order).reshape(sizes)
 
-    output = arranged(result, out, queries, features)
-    return Product(
-        arranged(weights, mine, queries, keys),
-        arranged(value, theirs, keys, features),
-        output,
-        dropped,
-        output,
-    )
+    output = arranged(result, o, queries, features)
+    weights, value = arranged(weights, w, queries, keys), arranged(value, v, keys, features)
+    return Product(weights, value, output, dropped, output)
 
 
 def _spelled(letters: str, num_axes: int) -> list[str]:
@@ -358,16 +395,12 @@ def read_sum(
 
 
 def _is_key_axis(probe: Tensor | None, axis: int) -> bool:
-    """Return whether an axis may be that of the keys."""
+    """Return whether an axis may be that of the keys: any may without a probe, or of size 1."""
     return probe is None or probe.shape[axis] == 1 or probe.stride(axis) % _APART != 0
 
 
 def probe_of(shape: Sequence[int], key_axis: int) -> Tensor:
-    """Return a probe: a tensor without memory whose strides mark the key axis.
-
-    Strides of all other axes are multiples of a large number, also after transposing, slicing or
-    reshaping.
-    """
+    """Return a probe: a tensor without memory whose strides mark the key axis; see the module."""
     sizes = list(shape)
     num_keys = sizes.pop(key_axis)
     others = torch.empty(sizes, device="meta").stride()

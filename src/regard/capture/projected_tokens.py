@@ -4,7 +4,16 @@
 
 The sizes don't tell. But values are made by a linear layer from the tokens of the module's input,
 usually without a change, so the numbers of value[i, −1] are among what some layer returned for the
-last token of one sequence, and of no other.
+last token of one sequence, and of no other:
+
+    value[0, −1]       .3  −.7  .1  …              row 0 of 8
+    a layer returned   … .3  −.7  .1 …             for the last token of sequence 0
+                       … .9   .2  .4 …             for that of sequence 1
+
+A few features of each row are looked up, in any order, among those of each sequence's token. It
+tells the sequences only if each row is of exactly one. If the last tokens don't tell, as where both
+are the same padding, the first ones may. Kept are two tokens for each sequence and layer, as
+copies: nothing grows with the length of the text.
 """
 
 from collections import deque
@@ -20,7 +29,7 @@ _LATEST = 16
 """Number of layers of which tokens are kept: those for queries, keys and values, with adapters."""
 
 _FEATURES = 4
-"""Number of features of a row that are compared."""
+"""Number of features of a row that are compared; each costs rows × batch × features comparisons."""
 
 _MOST = 1 << 15
 """Number of features of a token beyond which it isn't one, but all tokens of a head."""
@@ -32,13 +41,13 @@ class ProjectedTokens:
     def __init__(self) -> None:
         self._ends: deque[tuple[Tensor, Tensor]] = deque(maxlen=_LATEST)
 
-    def add(self, result: object, given: Sequence[Tensor]) -> None:
+    def add(self, result: object, inputs: Sequence[Tensor]) -> None:
         """Add what a layer returned.
 
         Args:
             result: [batch, ..., features], with tokens on any axis between, or [tokens, batch,
-                features]; or [batch · tokens, features], if the module was given such a batch.
-            given: the tensors that the module was given.
+                features]; or [batch · tokens, features], if an input of the module has that batch.
+            inputs: the inputs of the module.
         """
         if type(result) is not Tensor or not result.is_floating_point() or not result.numel():
             return
@@ -46,7 +55,7 @@ class ProjectedTokens:
             return
         result = result.detach()
         if result.dim() == 2:
-            sizes = {x.shape[:2] for x in given if x.dim() > 2}
+            sizes = {x.shape[:2] for x in inputs if x.dim() > 2}
             for size in sizes:
                 if size.numel() == len(result):
                     self._add_ends(result.view(*size, -1))
@@ -66,7 +75,7 @@ class ProjectedTokens:
 
         Args:
             values: values of several sequences and heads, in any order.
-            ends: which tokens are looked up: the last, the first.
+            ends: the tokens to compare, in order: −1 is the last, 0 the first.
         """
         if not values.numel() or in_functorch():
             return None

@@ -1,4 +1,22 @@
-"""Find the output projection of a call."""
+"""Find the output projection of a call: the linear layer whose input equals its output.
+
+Norms of projected values need the matrix W_O of the layer behind attention, which no model names
+alike. After a call, its output is awaited:
+
+    output [batch, heads, q, dim] ──► transpose, reshape, dropout ──► linear layer       found
+                                  └─► anything else: a gate, an adapter                  refused
+
+1. Tensors with the output's numbers are known by the address of their memory: views share it, and
+   copies by functions that only move numbers are added. Addresses are kept with their tensors, so
+   that no other tensor gets them meanwhile.
+2. A linear layer that begins with an input of these numbers, with joined heads, is the projection.
+   The numbers are compared, because models also join heads in ways that are not followed.
+3. Any other function that reads a known tensor, or a second layer, refuses the projection: the
+   output then also goes elsewhere, and W_O is not all that happens to it.
+
+Cost: the addresses of the arguments of each function, and one comparison of the output per layer of
+its size. The latest call is awaited, until the next one.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,12 +31,14 @@ from torch import Tensor, nn
 
 from regard.calls.outputs import OutputProjection
 from regard.capture.functions import COPIES, DROPOUT, GATHERS, SHAPES
-from regard.capture.hook import Hook
-from regard.capture.module_stack import named_modules
+from regard.capture.module_stack import Hook, named_modules
 from regard.internals import without_torch_function
 
 _MOVES = SHAPES | COPIES | GATHERS
 """Functions after which the output is still the output."""
+
+_PRODUCTS = (F.linear, torch.addmm)
+"""The functions of linear layers: `nn.Linear` and transformers' `Conv1D`."""
 
 
 @dataclass(eq=False)
@@ -49,25 +69,24 @@ class _Awaited:
                 self.copies[address] = copy.detach()
 
     def is_in(self, tensors: Iterable[Tensor]) -> bool:
-        """Return whether one of some tensors has its numbers."""
-        return any(_address(one) in self.copies for one in tensors)
+        """Return whether any of these tensors has its numbers."""
+        return any(_address(tensor) in self.copies for tensor in tensors)
 
 
 class Projections(AbstractContextManager["Projections"]):
     """Finds the linear layer whose input equals the output of a call.
 
-    If anything else receives it too, as with adapters and gates, there is no projection.
-
     Args:
         model: the model. It has hooks inside the context.
-        found: called with the number of a call and its projection, or None.
+        notify: called with the number of a call and its projection; again with None if it turns out
+            to be refused.
     """
 
     def __init__(
-        self, model: nn.Module, found: Callable[[int, OutputProjection | None], None]
+        self, model: nn.Module, notify: Callable[[int, OutputProjection | None], None]
     ) -> None:
         self._names = {module: name for name, module in named_modules(model)}
-        self._found = found
+        self._notify = notify
         self._awaited: _Awaited | None = None
         self._thread = threading.get_ident()
         self._hooks = ExitStack()
@@ -106,7 +125,7 @@ class Projections(AbstractContextManager["Projections"]):
         if type(module) is nn.MultiheadAttention:
             # Its projection is a module that is never called.
             self._awaited = None
-            self._tell(index, module.out_proj, module.out_proj.weight.T, output.shape[1])
+            self._accept(index, module.out_proj, module.out_proj.weight.T, output.shape[1])
 
     def see(
         self, function: Any, args: Sequence[Any], options: Mapping[str, Any], result: Any
@@ -115,18 +134,21 @@ class Projections(AbstractContextManager["Projections"]):
         awaited = self._awaited
         if awaited is None or awaited.is_refused or threading.get_ident() != self._thread:
             return
-        given = list(tensors_in([*args, *options.values()]))
+        inputs = list(tensors_in([*args, *options.values()]))
         with without_torch_function():
-            if not awaited.is_in(given):
+            if not awaited.is_in(inputs):
                 return
-            results = [one for one in tensors_in([result]) if one.is_floating_point()]
+            results = [x for x in tensors_in([result]) if x.is_floating_point()]
             is_attribute = getattr(function, "__name__", "") == "__get__"
+            # Dropout that does nothing, in evaluation, returns its input.
             kept = function in DROPOUT and awaited.is_in(results)
             if function in _MOVES or is_attribute or kept:
                 awaited.add(results)
                 return
+
+        # The product inside the linear layer itself is no other use.
         weight = None if awaited.taken_by is None else awaited.taken_by.weight
-        is_projection = function in _PRODUCTS and any(one is weight for one in given)
+        is_projection = function in _PRODUCTS and any(x is weight for x in inputs)
         if results and not is_projection:
             self._refuse(awaited)
 
@@ -134,11 +156,14 @@ class Projections(AbstractContextManager["Projections"]):
         self, module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]
     ) -> None:
         awaited = self._awaited
-        given = next(tensors_in([*arguments, *options.values()]), None)
-        if awaited is None or given is None or awaited.taken_by is module or awaited.is_refused:
+        layer_input = next(tensors_in([*arguments, *options.values()]), None)
+        if awaited is None or layer_input is None:
             return
-        if threading.get_ident() != self._thread or not _is_same(awaited.output, given):
+        if awaited.taken_by is module or awaited.is_refused:
             return
+        if threading.get_ident() != self._thread or not _is_same(awaited.output, layer_input):
+            return
+
         weight = _weight_of(module)
         # Weights that are elsewhere until the layer runs, as those of accelerate, are not known.
         if awaited.taken_by is not None or weight is None or weight.is_meta:
@@ -146,30 +171,26 @@ class Projections(AbstractContextManager["Projections"]):
             return
         awaited.taken_by = module
         with without_torch_function():
-            awaited.add([given])
-        self._tell(awaited.index, module, weight, awaited.output.shape[1])
+            awaited.add([layer_input])
+        self._accept(awaited.index, module, weight, awaited.output.shape[1])
 
     def _refuse(self, awaited: _Awaited) -> None:
         awaited.is_refused = True
-        self._found(awaited.index, None)
+        self._notify(awaited.index, None)
 
-    def _tell(self, index: int, module: nn.Module, weight: Tensor, num_heads: int) -> None:
-        self._found(index, OutputProjection(self._names[module], weight, num_heads))
-
-
-_PRODUCTS = (F.linear, torch.addmm)
-"""The functions of linear layers: `nn.Linear` and transformers' `Conv1D`."""
+    def _accept(self, index: int, module: nn.Module, weight: Tensor, num_heads: int) -> None:
+        self._notify(index, OutputProjection(self._names[module], weight, num_heads))
 
 
-def tensors_in(things: Iterable[Any]) -> Iterator[Tensor]:
-    """Yield the tensors in some things, and in lists and dictionaries of them."""
-    for thing in things:
-        if isinstance(thing, Tensor):
-            yield thing
-        elif isinstance(thing, list | tuple):
-            yield from tensors_in(cast(Iterable[Any], thing))
-        elif isinstance(thing, dict):
-            yield from tensors_in(cast(dict[Any, Any], thing).values())
+def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+    """Yield the tensors among values, also in lists and dictionaries."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from tensors_in(cast(Iterable[Any], value))
+        elif isinstance(value, dict):
+            yield from tensors_in(cast(dict[Any, Any], value).values())
 
 
 def _address(tensor: Tensor) -> int:
@@ -192,10 +213,10 @@ def _weight_of(module: nn.Module) -> Float[Tensor, "inputs outputs"] | None:
     return None
 
 
-def _is_same(output: Float[Tensor, "batch heads queries value_dim"], given: Tensor) -> bool:
+def _is_same(output: Float[Tensor, "batch heads queries value_dim"], tensor: Tensor) -> bool:
     """Return whether a tensor is an output with joined heads."""
     batch, heads, queries, dim = output.shape
-    if given.numel() != output.numel() or not given.dim() or given.shape[-1] != heads * dim:
+    if tensor.numel() != output.numel() or not tensor.dim() or tensor.shape[-1] != heads * dim:
         return False
     with torch.no_grad(), without_torch_function():
-        return torch.equal(given.reshape(batch, queries, heads, dim), output.transpose(1, 2))
+        return torch.equal(tensor.reshape(batch, queries, heads, dim), output.transpose(1, 2))

@@ -1,8 +1,39 @@
-"""Find the axes of explicit weights, from the module's inputs and number of heads."""
+"""Find the axes of explicit weights: queries, keys, sequences and heads.
+
+A module with its own attention code lays out weights as it likes, and nothing names their axes. The
+product with values sums over the keys (`product`). The other axes may be, with queries q, keys k:
+
+    weights                     values
+    [batch, heads, q, k]        [batch, heads, k, dim]        most models
+    [batch · heads, q, k]       [batch · heads, k, dim]       sequences first, in one axis
+    [heads · batch, q, k]       [heads · batch, k, dim]       heads first, in one axis
+    [heads, batch, q, k]        [heads, batch, k, dim]
+    [batch, q, heads, k]        [batch, k, dim]               all heads share values
+    [..., heads, q, k]          [..., heads, k, dim]          windows or chunks of sequences
+
+1. Queries have as many rows as the module was given tokens. If neither an axis of its inputs nor a
+   product of neighbouring ones, such as height · width, has that size, the weights are a part of
+   its attention: refused (`InParts`). If the heads are as many as the queries, two axes could be
+   theirs; the last token of each sequence tells them apart (point 3), or they are refused.
+2. The number of heads, an attribute of the module or of the caller with its linear layers, leaves
+   one or two layouts of the leading axes.
+3. Numbers decide between these. Each row of the values was made from the tokens of one sequence, by
+   a linear layer whose result is known (`projected_tokens`). For 2 sequences and 3 heads:
+
+       row         0  1  2  3  4  5
+       sequence    0  0  0  1  1  1        [batch · heads]
+       sequence    0  1  0  1  0  1        [heads · batch]
+
+4. If the numbers don't tell, as after a normalisation of keys and values, sizes may: an input
+   [batch, heads, q, features] has the order of the axes; of several axes, the last may be the only
+   one of the module's number of heads; or one layout alone has as many sequences as the inputs.
+   Heads first, in one axis with the sequences, is never assumed: it takes point 3.
+
+Without evidence, heads are unknown: the batch axis then has sequences and heads.
+"""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -14,7 +45,6 @@ from regard.capture.product import Product, key_of
 
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
 """Attributes with the number of heads of a module."""
-
 
 _AMBIGUOUS = "two axes of its weights have {rows} entries, either may be that of queries"
 
@@ -48,9 +78,6 @@ class Reading:
 def read_axes(product: Product, running: Sequence[Frame], num_heads: int | None) -> Reading:
     """Find the axes of weights.
 
-    Sizes tell most of them. Where sizes leave a choice, as in [heads · batch, queries, keys], the
-    numbers of the values tell it, or it is unknown.
-
     Args:
         product: the product of weights and values.
         running: the running modules, the innermost last.
@@ -61,46 +88,59 @@ def read_axes(product: Product, running: Sequence[Frame], num_heads: int | None)
             attention.
         ValueError: queries and heads can't be told apart.
     """
-    weights = product.weights
-    given = _shapes(running)
-    lengths = _lengths(_but_masks(given, weights.shape))
+    weights, num_keys = product.weights, product.weights.shape[-1]
+    input_shapes = _shapes(running)
+    token_counts = _token_counts(_without_masks(input_shapes, weights.shape))
     heads = num_heads or _heads_of(running)
-    tensors = {"weights": weights, "output": product.output, "view": product.view}
-    tensors["masked"] = None if product.mask is None else product.mask.masked
+    tensors = {"weights": weights, "output": product.output}
+    if product.view is not None:
+        tensors["view"] = product.view
+    if product.mask is not None and product.mask.masked is not None:
+        tensors["masked"] = product.mask.masked
 
-    # 1. The axes of queries and keys.
+    # 1. The axis of queries.
     leading, rows = [*product.output.shape[:-2]], weights.shape[-2]
-    if _has_queries_first(product, running, heads, lengths):
+    if _has_queries_first(product, running, heads, token_counts):
         # [batch, queries, heads, keys], with values shared by all heads.
-        tensors = {name: None if x is None else x.transpose(1, 2) for name, x in tensors.items()}
+        tensors = {name: x.transpose(1, 2) for name, x in tensors.items()}
         leading, rows = [leading[0], rows], leading[1]
-    if given and rows != 1 and rows not in lengths:
-        sizes = ", ".join(" × ".join(map(str, one)) for one in given[:3])
+    if input_shapes and rows != 1 and rows not in token_counts:
+        sizes = ", ".join(" × ".join(map(str, shape)) for shape in input_shapes[:3])
         raise InParts(
             f"block-sparse or chunked attention, or queries of the module's own: a softmax has "
             f"{rows} rows where the module was given {sizes}"
         )
     tensors["value"] = product.value
-    known = {name: x for name, x in tensors.items() if x is not None}
-    parts = {name: x.expand(*leading, *x.shape[-2:]) for name, x in known.items()}
+    tensors = {name: x.expand(*leading, *x.shape[-2:]) for name, x in tensors.items()}
 
-    # 2. The axes of sequences and heads.
-    before = [*(product.softmax_shape or ())]
-    if len(leading) == 1 and product.in_order and before[-2:] == [*weights.shape[-2:]]:
+    # 2. The possible layouts of sequences and heads.
+    softmax_shape = [*(product.softmax_shape or ())]
+    if len(leading) == 1 and product.in_order and softmax_shape[-2:] == [*weights.shape[-2:]]:
         # The softmax may have had more axes, which were flattened later.
-        leading = before[:-2] if prod(before[:-2]) == leading[0] else leading
+        axes = softmax_shape[:-2]
+        leading = axes if prod(axes) == leading[0] else leading
     layouts = _layouts(leading, heads)
+
+    # 3. The one for which there is evidence.
+    def row_sequences() -> list[int] | None:
+        sequences = _row_sequences(tensors["value"], running)
+        key = key_of(product.operands, num_keys)
+        if sequences is None and key is not None and key.shape[:-2].numel() == prod(leading):
+            return _row_sequences(key, running)
+        return sequences
+
     if num_heads is not None:
         # nn.MultiheadAttention, whose batch comes first.
         layout = layouts[0] if layouts else None
     else:
-        sizes = (rows, weights.shape[-1])
-        key = key_of(product.operands, weights.shape[-1])
-        sequences = partial(_sequences_of_either, parts["value"], key, running)
-        layout = _chosen(layouts, leading, heads, sizes, _shapes(_callers(running)), sequences)
+        sizes = (rows, num_keys)
+        caller_shapes = _shapes(_callers(running))
+        layout = _choose_layout(layouts, leading, heads, sizes, caller_shapes, row_sequences)
+
+    # 4. Name the axes.
     batch, count = (prod(leading), 1) if layout is None else (layout.batch, layout.heads)
     named: dict[str, Any] = {}
-    for name, x in parts.items():
+    for name, x in tensors.items():
         if layout is not None and layout.heads_first:
             x = x.reshape(count, batch, *x.shape[-2:]).transpose(0, 1)
         named[name] = x.reshape(batch, count, *x.shape[-2:])
@@ -114,7 +154,7 @@ def are_heads_known(
 ) -> bool:
     """Return whether the first two axes of a kernel's tensors are the batch and the heads.
 
-    A kernel is told so by its caller, who may have other axes there. What contradicts that is a
+    A kernel takes them as such, but its caller may have other axes there. Evidence against it is a
     module with another number of heads, or values whose numbers are those of another sequence.
 
     Args:
@@ -123,13 +163,13 @@ def are_heads_known(
         running: the running modules, the innermost last.
     """
     batch, heads = query.shape[:2]
-    said = _heads_of(running)
-    if said is not None and said > 1 and heads == 1:
+    num_heads = _heads_of(running)
+    if num_heads is not None and num_heads > 1 and heads == 1:
         return False
     sizes = (query.shape[2], value.shape[2])
-    if said == batch != heads and heads in _batches(_shapes(_callers(running)), sizes):
+    if num_heads == batch != heads and heads in _batch_sizes(_shapes(_callers(running)), sizes):
         return False
-    sequences = _sequences(value, running) if batch > 1 else None
+    sequences = _row_sequences(value, running) if batch > 1 else None
     return sequences is None or _Layout(batch, value.shape[1]).agrees(sequences)
 
 
@@ -156,16 +196,18 @@ def _heads_of(running: Sequence[Frame]) -> int | None:
 
 
 class _Layout(NamedTuple):
-    """A reading of the axes of weights before queries and keys."""
+    """Sizes and order of sequences and heads in the leading axes of weights."""
 
     batch: int
     heads: int
     heads_first: bool = False
 
     def agrees(self, sequences: Sequence[int], *, parts: bool = False) -> bool:
-        """Return whether rows are of the same sequence where their numbers say so.
+        """Return whether rows of one sequence in this layout have the numbers of one sequence.
 
-        With `parts`, what it takes for sequences may be parts of these, such as windows.
+        Args:
+            sequences: the sequence of each row by its numbers.
+            parts: whether several of its sequences may be parts of one, such as windows.
         """
         rows = range(self.batch * self.heads)
         expected = [row % self.batch if self.heads_first else row // self.heads for row in rows]
@@ -174,7 +216,7 @@ class _Layout(NamedTuple):
 
 
 def _layouts(leading: Sequence[int], heads: int | None) -> list[_Layout]:
-    """Return the possible readings of leading axes, the most usual first.
+    """Return the possible layouts of leading axes, the most usual first.
 
     Args:
         leading: the sizes of the axes.
@@ -199,77 +241,69 @@ def _layouts(leading: Sequence[int], heads: int | None) -> list[_Layout]:
     return layouts
 
 
-def _chosen(
+def _choose_layout(
     layouts: Sequence[_Layout],
     leading: Sequence[int],
     heads: int | None,
     sizes: tuple[int, int],
-    given: Sequence[Sequence[int]],
-    sequences: Callable[[], list[int] | None],
+    input_shapes: Sequence[Sequence[int]],
+    row_sequences: Callable[[], list[int] | None],
 ) -> _Layout | None:
-    """Return the one possible reading of leading axes, None if there are several or none.
+    """Return the layout for which there is evidence; None if it is unknown.
 
     Args:
-        layouts: the possible readings by the sizes of the axes.
+        layouts: the possible layouts by the sizes of the axes.
         leading: the sizes of the axes.
         heads: the number of heads that the module has, if known.
         sizes: the number of queries and of keys.
-        given: the shapes of the inputs of the module with the linear layers.
-        sequences: returns the sequence of each row of the values, if their numbers tell it.
+        input_shapes: the shapes of the inputs of the module with the linear layers.
+        row_sequences: returns the sequence of each row of the values, if their numbers tell it.
     """
-    if not leading or not given:
+    if not leading or not input_shapes:
         return layouts[0] if layouts else None
-    told = sequences() if prod(leading) > 1 else None
-    if told is not None:
-        parts = len(leading) > 2
-        return next((layout for layout in layouts if layout.agrees(told, parts=parts)), None)
 
-    # An input [batch, heads, queries, features] tells the order of its axes.
+    # The numbers of the values, if they tell it, decide alone.
+    sequences = row_sequences() if prod(leading) > 1 else None
+    if sequences is not None:
+        parts = len(leading) > 2
+        return next((layout for layout in layouts if layout.agrees(sequences, parts=parts)), None)
+
+    # An input [batch, heads, queries, features] has the order of the axes.
     axes = len(leading)
-    if axes > 1 and any(len(x) == axes + 2 and [*x[:axes]] == [*leading] for x in given):
+    if axes > 1 and any(len(x) == axes + 2 and [*x[:axes]] == [*leading] for x in input_shapes):
         return layouts[0] if layouts else None
-    batches = _batches(given, sizes)
-    fitting = [layout for layout in layouts if layout.batch in batches]
+
+    # The batch size of the inputs leaves one layout, or none is known.
+    batch_sizes = _batch_sizes(input_shapes, sizes)
+    fitting = [layout for layout in layouts if layout.batch in batch_sizes]
     if axes > 1 and heads is not None and len(layouts) == 1:
         return layouts[0] if layouts[0].heads == heads or fitting else None
     return fitting[0] if len(fitting) == 1 and not fitting[0].heads_first else None
 
 
-def _sequences(
-    values: Float[Tensor, "*leading keys dim"], running: Sequence[Frame]
-) -> list[int] | None:
-    """Return the sequence of each row of values, if their numbers tell it."""
-    return _told(values.flatten(0, -3), running)
-
-
-def _sequences_of_either(
-    value: Float[Tensor, "*leading keys dim"],
-    key: Float[Tensor, "*other_leading keys key_dim"] | None,
-    running: Sequence[Frame],
-) -> list[int] | None:
-    """Return the sequence of each row of values, if their numbers or those of keys tell it."""
-    found = _sequences(value, running)
-    if found is None and key is not None and key.shape[:-2].numel() == value.shape[:-2].numel():
-        return _sequences(key, running)
-    return found
-
-
-def _told(
-    rows: Float[Tensor, "rows tokens features"],
+def _row_sequences(
+    rows: Float[Tensor, "*leading tokens features"],
     running: Sequence[Frame],
     ends: Sequence[int] = (-1, 0),
 ) -> list[int] | None:
-    """Return the sequence of each row, by the layers of the innermost module that tells it."""
+    """Return the sequence of each row, by the layers of the innermost module that tells it.
+
+    Args:
+        rows: values, keys or queries.
+        running: the running modules, the innermost last.
+        ends: the compared tokens of each row; see `ProjectedTokens.sequences`.
+    """
+    rows = rows.flatten(0, -3)
     for number, frame in reversed([*enumerate(running)]):
-        # What the model was given are sequences; what other modules get may be heads of these.
-        told = frame.sequences(rows, ends, given=frame.has_layers or not number)
-        if told is not None:
-            return told
+        # The inputs of the model are sequences; those of other modules may be heads of these.
+        sequences = frame.sequences(rows, ends, given=frame.has_layers or not number)
+        if sequences is not None:
+            return sequences
     return None
 
 
 def _has_queries_first(
-    product: Product, running: Sequence[Frame], heads: int | None, lengths: Collection[int]
+    product: Product, running: Sequence[Frame], heads: int | None, token_counts: Collection[int]
 ) -> bool:
     """Return whether weights are [batch, queries, heads, keys], with values for all heads.
 
@@ -281,20 +315,21 @@ def _has_queries_first(
     if len(leading) != 2 or not shared:
         return False
     if leading[1] != rows:
-        if heads != rows or leading[1] not in lengths:
+        if heads != rows or leading[1] not in token_counts:
             return False
-        if rows not in lengths or leading[0] != heads:
+        if rows not in token_counts or leading[0] != heads:
             return True
         # Or [heads, batch, queries, keys], of as many queries as heads.
         raise ValueError(_AMBIGUOUS.format(rows=rows))
-    if rows == 1 or rows not in lengths or heads not in (None, rows):
+    if rows == 1 or rows not in token_counts or heads not in (None, rows):
         return False
+
     # As many queries as heads: the tokens of the queries tell.
     query = next((x for x in product.operands if x.shape[:-1] == product.weights.shape[:-1]), None)
     if running and query is not None:
         # The last token of each sequence, were its axis the first or the second.
-        first = _told(query[:, :, 0], running, ends=(-1,)) is not None
-        second = _told(query[:, 0], running, ends=(-1,)) is not None
+        first = _row_sequences(query[:, :, 0], running, ends=(-1,)) is not None
+        second = _row_sequences(query[:, 0], running, ends=(-1,)) is not None
         if first != second:
             return first
     raise ValueError(_AMBIGUOUS.format(rows=rows))
@@ -309,20 +344,23 @@ def _shapes(running: Sequence[Frame]) -> list[list[int]]:
     return []
 
 
-def _but_masks(given: Sequence[Sequence[int]], weights: Sequence[int]) -> list[Sequence[int]]:
+def _without_masks(
+    input_shapes: Sequence[Sequence[int]], weights_shape: Sequence[int]
+) -> list[Sequence[int]]:
     """Return the shapes without those of masks and biases, which match the scores.
 
     The first input is never a mask.
     """
-    later = (one for one in given[1:] if len(one) < 4 or [*one[-2:]] != [*weights[-2:]])
-    return [*given[:1], *later]
+    rows = [*weights_shape[-2:]]
+    later = (shape for shape in input_shapes[1:] if len(shape) < 4 or [*shape[-2:]] != rows)
+    return [*input_shapes[:1], *later]
 
 
-def _lengths(given: Sequence[Sequence[int]]) -> set[int]:
+def _token_counts(input_shapes: Sequence[Sequence[int]]) -> set[int]:
     """Return the possible numbers of tokens: sizes of axes, and products of neighbouring ones."""
     return {
         prod(shape[start:stop])
-        for shape in given
+        for shape in input_shapes
         for start in range(len(shape))
         for stop in range(start + 1, len(shape) + 1)
         # The last axis has features.
@@ -330,22 +368,22 @@ def _lengths(given: Sequence[Sequence[int]]) -> set[int]:
     }
 
 
-def _batches(given: Sequence[Sequence[int]], sizes: Sequence[int]) -> set[int]:
+def _batch_sizes(input_shapes: Sequence[Sequence[int]], sizes: Sequence[int]) -> set[int]:
     """Return the possible batch sizes, which all inputs with as many features must have.
 
     Args:
-        given: the shapes of the inputs.
+        input_shapes: the shapes of the inputs.
         sizes: the number of queries and of keys, one of which is an axis of each input.
     """
-    found: list[set[int]] = []
-    for shape in given:
-        if shape[-1] != given[0][-1]:
+    by_input: list[set[int]] = []
+    for shape in input_shapes:
+        if shape[-1] != input_shapes[0][-1]:
             continue
         axes = [*shape[:-1]]
         fitting: set[int] = set()
         for size in {*sizes} & {*axes}:
-            rest = [*axes]
-            rest.remove(size)
-            fitting.update(rest or [1])
-        found.append(fitting or {*axes})
-    return set[int].intersection(*found) if found else set()
+            others = [*axes]
+            others.remove(size)
+            fitting.update(others or [1])
+        by_input.append(fitting or {*axes})
+    return set[int].intersection(*by_input) if by_input else set()

@@ -1,14 +1,14 @@
-"""`Seen`: the watched calls of a model."""
+"""Results of `watch`: the calls of a model, their effects, and the requests of an engine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import overload
 
-from torch import distributed
+from torch import Tensor, distributed
 
-from regard.calls.call import AttentionCall
+from regard.calls.call import AttentionCall, layer_names
+from regard.calls.outputs import HeadEffects, by_layer
 from regard.capture import table
 from regard.capture.gathered import gathered
-from regard.capture.seen_effects import SeenEffects
 from regard.capture.stitched import stitched
 
 
@@ -47,17 +47,16 @@ class Seen(Sequence[AttentionCall]):
                     raise IndexError("there are no calls yet: call the model inside the block")
                 raise IndexError(f"there are {len(self)} calls, counted from 0, got number {which}")
             return self._calls[which]
-        found = [call for call in self._calls if call.module == which]
-        if len(found) == 1:
-            return found[0]
-        if not found:
+
+        calls = [call for call in self._calls if call.module == which]
+        if len(calls) == 1:
+            return calls[0]
+        if not calls:
             modules = list(dict.fromkeys(call.module for call in self._calls))
-            some = ", ".join(modules[:3]) + (", …" if len(modules) > 3 else "")
-            raise KeyError(f"{which!r} made no calls; these modules did: {some}")
-        numbers = ", ".join(str(call.index) for call in found[:3])
-        numbers += ", …" if len(found) > 3 else ""
+            raise KeyError(f"{which!r} made no calls; these modules did: {_listed(modules)}")
+        numbers = _listed([str(call.index) for call in calls])
         raise KeyError(
-            f"{which} made {len(found)} calls ({numbers}): choose one by number, or join those of "
+            f"{which} made {len(calls)} calls ({numbers}): choose one by number, or join those of "
             "a generated text with stitched()"
         )
 
@@ -82,7 +81,7 @@ class Seen(Sequence[AttentionCall]):
             )
 
     @property
-    def effects(self) -> SeenEffects:
+    def effects(self) -> "SeenEffects":
         """The effects of the calls, with `effects=True`."""
         return SeenEffects(self._calls)
 
@@ -129,6 +128,119 @@ class Seen(Sequence[AttentionCall]):
         return table.as_html(self._calls)
 
 
+class SeenEffects:
+    """The effects of all calls of a model, watched with `effects=True`.
+
+    Args:
+        calls: the calls.
+    """
+
+    def __init__(self, calls: Sequence[AttentionCall]) -> None:
+        self._calls = calls
+
+    def heads(self) -> HeadEffects:
+        """Return the effect of each head on the target: Σ gradient · output over all tokens.
+
+        A linear prediction of how much the target falls if a head's output is set to zero;
+        `regard.interventions.verify` compares it with the true change. Calls without influence on
+        the target have 0; calls of one module are added.
+
+        Raises:
+            ValueError: there are no gradients, or a call was not understood.
+        """
+        gradients = [call.checked_gradient for call in self._calls]
+        if all(gradient.total is None for gradient in gradients):
+            raise ValueError(
+                "there are no gradients: call target.backward() on a number that depends on the "
+                "watched calls"
+            )
+        rows: dict[str, Tensor] = {}
+        for call, gradient in zip(self._calls, gradients, strict=True):
+            if not call.heads_known:
+                raise ValueError(f"the heads of {call} are unknown: exclude it with where=")
+            row = gradient.by_head().cpu()
+            rows[call.module] = rows[call.module] + row if call.module in rows else row
+        names = layer_names(rows)
+        return by_layer({names[module]: row for module, row in rows.items()}, "gradient")
+
+
+class SeenRequests(Mapping[str, Seen]):
+    """The finished requests of a watched engine by id, in order.
+
+    `seen.requests["3"]` is a `Seen` with one call for each layer. The matrix of a call has a column
+    for each token except the last generated one, which was never an input, and a row for each of
+    these except those of a cached prefix.
+    """
+
+    def __init__(self) -> None:
+        self._requests: dict[str, Seen] = {}
+
+    def add(self, name: str, calls: list[AttentionCall]) -> None:
+        """Add a finished request."""
+        self._requests[name] = Seen(calls)
+
+    def __getitem__(self, name: str) -> Seen:
+        """Return the calls of a request.
+
+        Raises:
+            KeyError: there is no such request, or it is not finished.
+        """
+        if name not in self._requests:
+            finished = _listed([*map(repr, self)]) or "none"
+            raise KeyError(
+                f"there is no finished request {name!r}, only {finished}. Ids are "
+                "output.request_id; all requests are finished after the block"
+            )
+        return self._requests[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._requests)
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __repr__(self) -> str:
+        lines = [f"{len(self):,} request{'' if len(self) == 1 else 's'}"]
+        for name, seen in list(self.items())[: table.MOST]:
+            first = seen[0]
+            wrong = sum(table.failed(call) for call in seen)
+            state = (
+                f"{wrong} of them wrong"
+                if wrong
+                else f"check {max(call.check.gap or 0.0 for call in seen):.0e}"
+            )
+            lines.append(f"{name}: {len(seen)} calls, {first.queries:,} × {first.keys:,}, {state}")
+        if len(self) > table.MOST:
+            lines.append(f"⋮ {len(self) - table.MOST:,} more")
+        return "\n".join(lines)
+
+
+class SeenEngine:
+    """The watched requests of an engine.
+
+    Attributes:
+        requests: the finished requests by id.
+    """
+
+    def __init__(self) -> None:
+        self.requests = SeenRequests()
+
+    def verify(self) -> None:
+        """Raise unless every call was compared with the kernel's output, and agrees.
+
+        Raises:
+            RuntimeError: as `Seen.verify`, with the id of the request.
+        """
+        for name, seen in self.requests.items():
+            try:
+                seen.verify()
+            except RuntimeError as error:
+                raise RuntimeError(f"request {name}: {error}") from None
+
+    def __repr__(self) -> str:
+        return repr(self.requests)
+
+
 def _fault(call: AttentionCall) -> str:
     """Describe the failure of a call."""
     if call.problem:
@@ -139,3 +251,8 @@ def _fault(call: AttentionCall) -> str:
         f"differs from A @ V by {call.check.gap:.1e} of the values' size, where rounding explains "
         f"{call.check.tolerance:.0e}"
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first names in a message."""
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

@@ -14,14 +14,13 @@ softmax is noted, because gradients of scores need that.
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.capture import altered
 from regard.capture.functions import (
     ADDS,
     BEFORE_SOFTMAX,
@@ -44,7 +43,7 @@ from regard.capture.functions import (
 from regard.capture.module_stack import Frame
 from regard.capture.product import (
     PRODUCTS,
-    NarrowedScores,
+    MaskedScores,
     Product,
     WeightMask,
     operands,
@@ -81,7 +80,7 @@ class _Start:
         operands: queries and keys; see `ScoreMask`.
         followed: maximum number of its weights that were multiplied together; 0 if none.
         alive: number of tensors derived from it.
-        narrowed: its masked scores, if pairs were masked.
+        masked: its scores as each listener that masks pairs has left them.
     """
 
     function: str
@@ -91,7 +90,7 @@ class _Start:
     operands: Sequence[Tensor] = ()
     followed: int = 0
     alive: int = 0
-    narrowed: NarrowedScores | None = None
+    masked: Mapping[object, MaskedScores] = field(default_factory=dict[object, MaskedScores])
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,20 +134,21 @@ class SoftmaxTracker:
 
     Args:
         running: returns the running modules, the innermost last.
-        narrow: may mask pairs before a softmax; called with the scores, the axis of their keys and
-            their mask.
-        found: called with each product of weights and values; may return another result.
-        lost: called with each softmax that was not followed to a product.
+        mask_scores: called before a softmax with the scores, the axis of their keys and their mask;
+            returns the scores as each listener that masks pairs leaves them.
+        on_product: called with each product of weights and values; may return another result.
+        on_untracked: called with each softmax that was not followed to a product.
     """
 
     def __init__(
         self,
         running: Callable[[], Sequence[Frame]],
-        narrow: Callable[[Tensor, int, ScoreMask | None], NarrowedScores | None],
-        found: Callable[[Product], Tensor | None],
-        lost: Callable[[Frame, str], None],
+        mask_scores: Callable[[Tensor, int, ScoreMask | None], Mapping[object, MaskedScores]],
+        on_product: Callable[[Product], Tensor | None],
+        on_untracked: Callable[[Frame, str], None],
     ) -> None:
-        self._running, self._narrow, self._found, self._lost = running, narrow, found, lost
+        self._running, self._mask_scores = running, mask_scores
+        self._on_product, self._on_untracked = on_product, on_untracked
         self._tracked: dict[int, tuple[weakref.ref[Tensor], _Weights | _Scores]] = {}
         self._starts: list[_Start] = []
 
@@ -179,7 +179,7 @@ class SoftmaxTracker:
             if gone and start.scored and not start.followed:
                 sizes = " × ".join(map(str, start.shape))
                 reason = f"a {start.function} of {sizes} was not followed to a product with values"
-                self._lost(start.frame, reason)
+                self._on_untracked(start.frame, reason)
         self._starts = [] if all_of_them else [start for start in self._starts if start.alive]
         if all_of_them:
             self._tracked.clear()
@@ -291,23 +291,22 @@ class SoftmaxTracker:
         scores = arguments[0] if arguments else options.get("input")
         axis = _softmax_axis(arguments, options)
         mask = self._mask_of(scores)
-        narrowed: NarrowedScores | None = None
+        masked: Mapping[object, MaskedScores] = {}
         is_softmax = function not in EXP and function not in LOG_SOFTMAX
         if is_softmax and scores is not None and axis is not None and self._running()[-1].scored:
-            narrowed = self._narrow(scores, axis, mask)
-        if narrowed is not None:
-            if arguments:
-                arguments = (narrowed.scores, *arguments[1:])
-            else:
-                options = {**options, "input": narrowed.scores}
+            masked = self._mask_scores(scores, axis, mask)
+        for part in masked.values():
+            # The last one has the pairs of all.
+            scores = part.scores
+        if masked and arguments:
+            arguments = (scores, *arguments[1:])
+        elif masked:
+            options = {**options, "input": scores}
 
-        result, below = altered.run(function, arguments, options)
-        if narrowed is not None:
-            result = result.masked_fill(narrowed.empty, 0.0)
-        self._begin(function, axis, result, mask, narrowed, below)
-        if narrowed is not None:
-            masked = narrowed.masked if below is None else narrowed.masked | below
-            altered.note(result, masked)
+        result = function(*arguments, **options)
+        for part in masked.values():
+            result = result.masked_fill(part.empty, 0.0)
+        self._begin(function, axis, result, mask, masked)
         return result
 
     def _begin(
@@ -316,8 +315,7 @@ class SoftmaxTracker:
         axis: int | None,
         result: Any,
         mask: ScoreMask | None,
-        narrowed: NarrowedScores | None,
-        below: Tensor | None,
+        masked: Mapping[object, MaskedScores],
     ) -> None:
         """Track the result of a softmax.
 
@@ -326,8 +324,7 @@ class SoftmaxTracker:
             axis: its axis, if it has one.
             result: its result.
             mask: what is known of its input.
-            narrowed: the masked scores that it ran on instead.
-            below: the pairs that a listener of lower rank has masked.
+            masked: the masked scores that it ran on instead.
         """
         frame = self._running()[-1]
         if not isinstance(result, Tensor) or result.dim() < 2 or not result.is_floating_point():
@@ -343,7 +340,7 @@ class SoftmaxTracker:
 
         scored = frame.scored and name != "exp" and name == "softmax"
         operands = () if mask is None else mask.operands
-        start = _Start(name, result.shape, frame, scored, operands, narrowed=narrowed)
+        start = _Start(name, result.shape, frame, scored, operands, masked=masked)
         if name != "exp":
             frame.scored = False
         frame.attends = frame.attends or scored
@@ -351,8 +348,8 @@ class SoftmaxTracker:
 
         known: WeightMask | None = None
         if mask is not None:
-            parts = [x for x in (mask.masked, below, narrowed and narrowed.masked) if x is not None]
-            known = WeightMask(_joined(parts))
+            parts = [mask.masked, *(part.masked for part in masked.values())]
+            known = WeightMask(_joined([part for part in parts if part is not None]))
         probe = probe_of(result.shape, -1 if axis is None else axis)
         logarithm = name == "log_softmax"
         entry = _Weights(frozenset([start]), None, probe, known, logarithm=logarithm)
@@ -431,7 +428,7 @@ class SoftmaxTracker:
     ) -> Any:
         """Run a sum, which may be that of weights · values over the keys."""
         tensor, weights = mine[0]
-        result, noted = altered.run(function, arguments, options)
+        result = function(*arguments, **options)
         if weights.factor is None or not isinstance(result, Tensor):
             return result
         factor, value = weights.factor
@@ -440,7 +437,7 @@ class SoftmaxTracker:
             rows = factor if other is None else other
             return read_sum(rows, value, tensor, arguments, options, result)
 
-        return self._multiplied(read, result, noted, mine)
+        return self._multiplied(read, result, mine)
 
     def _mask_after(
         self,
@@ -513,7 +510,7 @@ class SoftmaxTracker:
         mine = self._weights_in(arguments, options) if self._tracked else []
         if not mine:
             return self._scores(function, arguments, options)
-        result, noted = altered.run(function, arguments, options)
+        result = function(*arguments, **options)
         if not isinstance(result, Tensor):
             return result
         tensor, weights = mine[0]
@@ -543,11 +540,11 @@ class SoftmaxTracker:
                 clean, probe = other, None
             return read_product(function, arguments, options, result, tensor, clean, probe)
 
-        return self._multiplied(read, result, noted, mine)
+        return self._multiplied(read, result, mine)
 
     def _scores(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
         """Run a product of other tensors than weights, which may be that of queries and keys."""
-        result, _ = altered.run(function, arguments, options)
+        result = function(*arguments, **options)
         factors = operands(function, arguments, options)
         if not isinstance(result, Tensor) or len(factors) != 2:
             return result
@@ -577,7 +574,6 @@ class SoftmaxTracker:
         self,
         read: Callable[[Tensor, Tensor | None], Product | None],
         result: Tensor,
-        noted: Tensor | None,
         mine: list[tuple[Tensor, _Weights]],
     ) -> Tensor:
         """Report a product; return the result for the model.
@@ -585,10 +581,9 @@ class SoftmaxTracker:
         Args:
             read: reads a product from a result of the function, and other weights if given.
             result: its result.
-            noted: its result before an alteration, if there was one.
             mine: the weights among its arguments.
         """
-        product = read(result if noted is None else noted, None)
+        product = read(result, None)
         if product is None:
             return result
         starts = {start for _, weights in mine for start in weights.starts}
@@ -602,7 +597,9 @@ class SoftmaxTracker:
         if before and min(before, count) < max(shape.numel() for shape in shapes):
             (frame, *_) = (start.frame for start in starts)
             sizes = " or ".join(" × ".join(map(str, shape)) for shape in shapes)
-            self._lost(frame, f"a softmax of {sizes} was multiplied with values in several parts")
+            self._on_untracked(
+                frame, f"a softmax of {sizes} was multiplied with values in several parts"
+            )
             return result
 
         weights = mine[0][1]
@@ -610,15 +607,15 @@ class SoftmaxTracker:
         if mask is not None and mask.masked is not None:
             masked = read(result, mask.masked)
             mask = None if masked is None else mask._replace(masked=masked.weights)
-        instead = self._found(
+        changed = self._on_product(
             replace(
                 product,
                 softmax_shape=shapes.pop() if len(shapes) == 1 else None,
                 in_order=weights.probe is not None,
                 result=result,
-                original=result if noted is None else noted,
+                original=result,
                 read=read,
-                narrowed=[start.narrowed for start in starts],
+                masked_scores=[start.masked for start in starts],
                 softmaxes=frozenset(starts),
                 changed=weights.changed,
                 again=bool(before),
@@ -626,10 +623,7 @@ class SoftmaxTracker:
                 operands=[x for start in starts for x in start.operands],
             )
         )
-        if instead is None:
-            return result
-        altered.note(instead, result if noted is None else noted)
-        return instead
+        return result if changed is None else changed
 
 
 def _modifies(function: Any) -> bool:

@@ -1,4 +1,24 @@
-"""Join the calls of a generated text to one per module."""
+"""Join the calls of a generated text to one per module.
+
+With a cache, a module is called once for the prompt and once for each new token:
+
+    call 0    queries 0 1 2    keys 0 1 2
+    call 1    query   3        keys 0 1 2 3
+    call 2    query   4        keys   1 2 3 4        key 0 was dropped, as by a rolling cache
+
+Joined, the queries are 0 to 4, and so are the keys: those of the first call and the new keys of
+each later one. That is exact only if the earlier keys of a call equal those of the calls before:
+
+1. A call continues a chain if its keys, but the new ones, equal the last keys of the chain; keys in
+   one shared buffer that only grows need no comparison.
+2. A call without earlier keys begins a new text, for all modules.
+3. Other keys mean a cache that was reordered or cut: refused. Calls of cross-attention all have the
+   same keys, so they are joined only beside self-attention of as many calls and queries.
+
+The pattern of the whole is the common one if all calls have the same, without dropped keys; else
+the spans of all rows, shifted by the dropped keys, are converted like those of a mask (`masks`).
+Memory: the queries and keys once, and one call's comparison; no n × n numbers but those of a bias.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +30,7 @@ from torch import Tensor
 from regard.calls.call import AttentionCall
 from regard.calls.check import Check, worst
 from regard.capture.captured import FirstKeys, looks_back, num_used_keys
-from regard.capture.spans import Placed, Spans
+from regard.capture.masks import ParsedMask, Spans
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
 from regard.patterns import from_mask
@@ -18,7 +38,7 @@ from regard.positions import Bias, from_tensor
 from regard.positions.from_tensor import FromTensor
 
 _CHUNK = 1 << 22
-"""Pairs of a pattern per chunk."""
+"""Pairs of a pattern whose spans are found at once: a mask of 4 MB."""
 
 
 def stitched(calls: Sequence[AttentionCall]) -> list[AttentionCall]:
@@ -35,21 +55,21 @@ def stitched(calls: Sequence[AttentionCall]) -> list[AttentionCall]:
     texts: list[list[_Chain]] = [[]]
     for call in calls:
         chain = latest.get(call.module)
-        if chain is not None and not chain.continues(call):
+        if chain is not None and chain.continues(call):
+            chain.add(call)
+            continue
+        if chain is not None:
             # A new text begins, also for the other modules.
             latest.clear()
             texts.append([])
-            chain = None
-        if chain is None:
-            chain = latest[call.module] = _Chain(call)
-            chains.append(chain)
-            texts[-1].append(chain)
-        else:
-            chain.add(call)
+        latest[call.module] = _Chain(call)
+        chains.append(latest[call.module])
+        texts[-1].append(latest[call.module])
+
     for text in texts:
         _check_cross(text)
-    known: dict[tuple[object, ...], Spans] = {}
-    return [chain.joined(index, known) for index, chain in enumerate(chains)]
+    cache: dict[tuple[object, ...], Spans] = {}
+    return [chain.joined(index, cache) for index, chain in enumerate(chains)]
 
 
 def _check_cross(text: Sequence["_Chain"]) -> None:
@@ -109,9 +129,8 @@ class _Chain:
         if source.shape[:2] == before.shape[:2] and 0 <= dropped < self.num_keys:
             if not dropped and _share_keys(source, before):
                 return True
-            if torch.equal(
-                self._latest(self.num_keys - dropped), source.whole_key[:, :, : used - new]
-            ):
+            earlier = source.whole_key[:, :, : used - new]
+            if torch.equal(self._latest(self.num_keys - dropped), earlier):
                 return True
         if used == call.queries or call.kind == "cross":
             return False
@@ -140,52 +159,59 @@ class _Chain:
         self.checks.append(call.check)
         self.new_keys.append(source.whole_key[:, :, used - new : used])
 
-    def joined(self, index: int, known: dict[tuple[object, ...], Spans]) -> AttentionCall:
-        """Return the joined call."""
+    def joined(self, index: int, cache: dict[tuple[object, ...], Spans]) -> AttentionCall:
+        """Return the joined call.
+
+        Args:
+            index: its number.
+            cache: the spans of patterns, shared by all layers.
+        """
         if len(self.parts) == 1:
             return replace(self.first, index=index)
-        source = self.parts[0][0]
-        query = torch.cat([one.whole_query for one, _ in self.parts], dim=2)
-        key = torch.cat(self.new_keys, dim=2)
-        pattern, first_query = self._pattern(known)
-        call = replace(
-            source.call,
-            query=query,
-            key=key,
+        first_source = self.parts[0][0]
+        num_queries = sum(self.num_queries)
+        mask = self._mask(cache)
+
+        attention = replace(
+            first_source.call,
+            query=torch.cat([source.whole_query for source, _ in self.parts], dim=2),
+            key=torch.cat(self.new_keys, dim=2),
             value=None,
-            pattern=pattern,
-            bias=self._bias(first_query, query.shape[2]),
-            positions=range(first_query, first_query + query.shape[2]),
+            pattern=mask.pattern,
+            bias=self._bias(mask.first_query, num_queries),
+            positions=range(mask.first_query, mask.first_query + num_queries),
             lse=None,
         )
-        whole = replace(source, call=call)
+        whole = replace(first_source, call=attention)
         return replace(
             self.first,
             index=index,
-            queries=query.shape[2],
+            queries=num_queries,
             keys=self.num_keys,
             check=worst(self.checks),
-            pattern=pattern,
+            pattern=mask.pattern,
             view=replace(View.whole(whole), first_head=self.first.first_head),
             gradient=None,
         )
 
-    def _pattern(self, known: dict[tuple[object, ...], Spans]) -> Placed:
+    def _mask(self, cache: dict[tuple[object, ...], Spans]) -> ParsedMask:
         """Return the pattern of the whole text."""
         batch, call = self.first.batch, self.parts[0][0].call
         first_query = self.num_keys - sum(self.num_queries)
-        alike = looks_back(call.pattern) and all(
-            one.call.pattern == call.pattern and not dropped for one, dropped in self.parts
+        same = looks_back(call.pattern) and all(
+            source.call.pattern == call.pattern and not dropped for source, dropped in self.parts
         )
-        if alike and call.first_position == first_query and self.first.kind == "self":
-            return Placed(call.pattern, first_query)
+        if same and call.first_position == first_query and self.first.kind == "self":
+            return ParsedMask(call.pattern, first_query)
+
+        # The spans of all rows, in the keys of the whole text.
         rows: list[tuple[Tensor, Tensor]] = []
-        for one, dropped in self.parts:
-            spans = _spans(one, known)
+        for source, dropped in self.parts:
+            spans = _spans(source, cache)
             if spans is None:
                 raise ValueError(
-                    f"can't join calls of {self.first.module}: their pattern, {one.call.pattern}, "
-                    "has gaps and differs between calls"
+                    f"can't join calls of {self.first.module}: their pattern, "
+                    f"{source.call.pattern}, has gaps and differs between calls"
                 )
             empty = spans.first > spans.last
             first = (spans.first + dropped).masked_fill(empty, self.num_keys)
@@ -194,16 +220,19 @@ class _Chain:
             torch.cat([part.expand(batch, -1) for part in parts], dim=1)
             for parts in zip(*rows, strict=True)
         )
-        placed = Spans(first, last, self.num_keys).named(batch, cross=self.first.kind == "cross")
-        if placed is not None:
-            return placed
+
+        # Their pattern; a mask if there is none.
+        spans = Spans(first, last, self.num_keys)
+        parsed = spans.to_pattern(batch, cross=self.first.kind == "cross")
+        if parsed is not None:
+            return parsed
         keys = torch.arange(self.num_keys, device="cpu")
         mask = (keys >= first[..., None]) & (keys <= last[..., None])
-        return Placed(from_mask(mask), first_query)
+        return ParsedMask(from_mask(mask), first_query)
 
     def _bias(self, first_query: int, num_queries: int) -> Bias | None:
         """Return the bias of the whole text."""
-        biases = [one.call.bias for one, _ in self.parts]
+        biases = [source.call.bias for source, _ in self.parts]
         if all(bias == biases[0] for bias in biases):
             return biases[0]
         numbers = [bias.values for bias in biases if isinstance(bias, FromTensor)]
@@ -226,29 +255,29 @@ def _scores_of(call: AttentionCall) -> Scores:
     raise ValueError(f"can't join {call}: its queries and keys were not kept")
 
 
-def _share_keys(one: Scores, other: Scores) -> bool:
-    mine, theirs = one.call.key, other.call.key
-    if isinstance(mine, FirstKeys) and isinstance(theirs, FirstKeys):
-        return mine.shared is theirs.shared
+def _share_keys(first: Scores, second: Scores) -> bool:
+    """Return whether the keys of two calls are the first ones of one buffer."""
+    key, other = first.call.key, second.call.key
+    if isinstance(key, FirstKeys) and isinstance(other, FirstKeys):
+        return key.shared is other.shared
     return False
 
 
-def _spans(source: Scores, known: dict[tuple[object, ...], Spans]) -> Spans | None:
-    """Return the spans of a call; cached for all layers."""
+def _spans(source: Scores, cache: dict[tuple[object, ...], Spans]) -> Spans | None:
+    """Return the spans of a call; cached for all layers. None if a row has gaps."""
     _, _, num_queries, num_keys = source.shape
     positions = source.positions(range(num_queries))
-    which = (source.call.pattern, tuple(positions.tolist()), num_keys)
-    if which not in known:
+    entry = (source.call.pattern, tuple(positions.tolist()), num_keys)
+    if entry not in cache:
         keys, pattern = range(num_keys), source.call.pattern
         parts: list[Spans] = []
-        for some in positions.split(max(1, _CHUNK // max(1, num_keys))):
-            mask = pattern.allows(some, keys)
+        for chunk in positions.split(max(1, _CHUNK // max(1, num_keys))):
+            mask = pattern.allows(chunk, keys)
             spans = Spans.of(mask if mask.dim() == 3 else mask[None])
             if spans is None:
                 return None
             parts.append(spans)
-        first, last = (
-            torch.cat([getattr(part, name) for part in parts], dim=1) for name in ("first", "last")
-        )
-        known[which] = Spans(first, last, num_keys)
-    return known[which]
+        first = torch.cat([spans.first for spans in parts], dim=1)
+        last = torch.cat([spans.last for spans in parts], dim=1)
+        cache[entry] = Spans(first, last, num_keys)
+    return cache[entry]

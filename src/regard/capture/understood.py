@@ -6,9 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.attention.call import Attention, autocasted, autocasts
-from regard.capture.masks import Masks, Meaning, Sizes
-from regard.capture.raw_call import RawCall
-from regard.capture.spans import Spans
+from regard.capture.call import KernelCall
+from regard.capture.masks import Masks, ParsedMask, Sizes, Spans
 from regard.patterns import Pattern
 from regard.patterns.from_mask import FromMask
 from regard.patterns.integers import is_consecutive
@@ -48,7 +47,7 @@ class Understood:
         return None if inputs.num_queries < 2 else _diagonal(inputs)
 
 
-def as_computed(caught: RawCall) -> RawCall:
+def as_computed(caught: KernelCall) -> KernelCall:
     """Return a call with its tensors in autocast's dtype."""
     if not autocasts(caught.query.device):
         return caught
@@ -56,7 +55,7 @@ def as_computed(caught: RawCall) -> RawCall:
     return replace(caught, query=query, key=key, value=value)
 
 
-def understood(caught: RawCall, masks: Masks, *, cross: bool) -> Understood:
+def understood(caught: KernelCall, masks: Masks, *, cross: bool) -> Understood:
     """Interpret a call.
 
     Args:
@@ -70,10 +69,10 @@ def understood(caught: RawCall, masks: Masks, *, cross: bool) -> Understood:
     query, key = caught.query, caught.key
     batch, heads, queries, _ = query.shape
     sizes = Sizes(batch, heads, queries, key.shape[2])
-    meaning = masks.read(caught.mask, sizes, cross=cross)
-    positions = meaning.first_query if caught.first_query is None else caught.first_query
+    parsed = masks.read(caught.mask, sizes, cross=cross)
+    positions = parsed.first_query if caught.first_query is None else caught.first_query
     if isinstance(positions, int):
-        meaning = counted_from(meaning, positions)
+        parsed = counted_from(parsed, positions)
     added: Bias | None = None
     if caught.added is not None:
         first = positions
@@ -83,29 +82,29 @@ def understood(caught: RawCall, masks: Masks, *, cross: bool) -> Understood:
             first = int(first[0])
         numbers = caught.added.detach().expand(-1, -1, sizes.queries, -1)[..., : sizes.keys]
         added = from_tensor(numbers, first_query=first)
-    known = None if isinstance(meaning.pattern, Everyone) else meaning.pattern
-    bias = compose(compose(caught.bias, added), meaning.bias)
+    known = None if isinstance(parsed.pattern, Everyone) else parsed.pattern
+    bias = compose(compose(caught.bias, added), parsed.bias)
     pattern = intersect(known, caught.pattern)
     call = Attention.checked(query, key, None, pattern, bias, caught.scale, 0.0, positions)
     inputs = replace(call, value=caught.value, sinks=caught.sinks)
-    return Understood(inputs, caught.placed, meaning.mask_known)
+    return Understood(inputs, caught.placed, parsed.mask_known)
 
 
-def counted_from(meaning: Meaning, first_query: int) -> Meaning:
-    """Return a mask's meaning with another position of the first query."""
-    shift = meaning.first_query - first_query
+def counted_from(parsed: ParsedMask, first_query: int) -> ParsedMask:
+    """Return a parsed mask with another position of the first query."""
+    shift = parsed.first_query - first_query
     if not shift:
-        return meaning
-    bias = meaning.bias
+        return parsed
+    bias = parsed.bias
     if isinstance(bias, FromTensor):
         bias = replace(bias, first_query=first_query)
-    pattern = meaning.pattern
+    pattern = parsed.pattern
     if isinstance(pattern, FromMask) and shift > 0:
         # Its last row has the position of the last key: add rows that no query has.
         pattern = FromMask(F.pad(pattern.mask, (0, 0, 0, shift)), pattern.batched)
     elif not pattern.key_only:
         pattern = remapped(pattern, shift)
-    return replace(meaning, pattern=pattern, bias=bias, first_query=first_query)
+    return replace(parsed, pattern=pattern, bias=bias, first_query=first_query)
 
 
 def _diagonal(inputs: Attention) -> int | None:
@@ -117,7 +116,7 @@ def _diagonal(inputs: Attention) -> int | None:
         return None
     # Of a mask_mod, in whose own positions queries are counted from 0.
     spans = Spans.of(pattern.dense(inputs.query_positions, inputs.num_keys))
-    placed = None if spans is None else spans.named(inputs.batch, cross=False)
+    placed = None if spans is None else spans.to_pattern(inputs.batch, cross=False)
     return placed.first_query if placed is not None and is_causal(placed.pattern) else None
 
 

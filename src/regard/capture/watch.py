@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 from regard.calls.call import AttentionCall
+from regard.calls.options import Options
 from regard.capture.context import WatchContext
-from regard.capture.options import Options
-from regard.capture.seen import Seen
-from regard.capture.seen_engine import SeenEngine
+from regard.capture.seen import Seen, SeenEngine
 from regard.capture.where import Where, check_model, some_names, wanted
 from regard.matrix.reduction import AnyReduction, is_reduction
 from regard.vllm.engine import Engine, is_engine
@@ -152,8 +151,7 @@ def _watching(
     check_model(model)
     assert isinstance(model, nn.Module)
     # Imported here to keep `import regard` fast.
-    from regard.capture.hook import Hook
-    from regard.capture.module_stack import named_modules
+    from regard.capture.module_stack import Hook, named_modules
     from regard.capture.watcher import Watcher
 
     calls: list[AttentionCall] = []
@@ -186,21 +184,18 @@ def _watching_engine(
     options: Options,
     requests: Callable[[str], bool] | None,
 ) -> Generator[SeenEngine]:
-    from regard.vllm.captured import Keeping
     from regard.vllm.engine import request_name, runner_of
-    from regard.vllm.watcher import EngineWatcher, WhatToWatch
+    from regard.vllm.watcher import EngineOptions, EngineWatcher
 
     seen = SeenEngine()
-    what = WhatToWatch(
-        module=options.wanted,
-        name=partial(request_name, llm),
-        request=requests or (lambda name: True),
+    engine_options = EngineOptions(
+        **vars(options),
+        request_name=partial(request_name, llm),
+        is_request_wanted=requests or (lambda name: True),
         obstacle=lambda identifier, num_tokens: "",
-        keeping=Keeping(options.check, options.values, options.offload),
-        reductions=options.reductions,
-        ended=lambda request: seen.requests.add(request.name, request.calls),
+        on_end=lambda request: seen.requests.add(request.name, request.calls),
     )
-    watcher = EngineWatcher(runner_of(llm), what)
+    watcher = EngineWatcher(runner_of(llm), engine_options)
     if not watcher.num_layers:
         raise ValueError(f"where must match attention of the engine's model, got {where!r}")
     with watcher:

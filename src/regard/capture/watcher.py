@@ -1,10 +1,11 @@
 """Capture, interpret, check and keep the calls of a model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,7 +13,9 @@ from torch import Tensor, nn
 
 from regard.calls.call import AttentionCall, layer_index
 from regard.calls.check import NOT_COMPARED, Check, StepChecks, check_scores, check_weights
+from regard.calls.options import Options
 from regard.calls.outputs import OutputGradient, OutputProjection
+from regard.capture.call import KernelCall
 from regard.capture.captured import (
     OVERWRITTEN,
     FirstKeys,
@@ -22,17 +25,14 @@ from regard.capture.captured import (
     keep_bias,
     num_used_keys,
 )
-from regard.capture.gradients import follow, let_flow
-from regard.capture.masks import Masks, Sizes
-from regard.capture.model_listener import ModelListener
+from regard.capture.gradients import follow, require_grad
+from regard.capture.listener import CallSite, Listener, Rank
+from regard.capture.masks import ParsedMask, Sizes
 from regard.capture.module_stack import Frame
-from regard.capture.options import Options
 from regard.capture.product import Product
 from regard.capture.projections import Projections
-from regard.capture.raw_call import Rank, RawCall
-from regard.capture.reading import InParts, Reading, are_heads_known, read_axes
-from regard.capture.spans import Placed
-from regard.capture.understood import as_computed, counted_from, understood
+from regard.capture.reading import InParts, Reading, are_heads_known
+from regard.capture.understood import counted_from, understood
 from regard.distributed.head_shards import head_shard
 from regard.errors import first_line
 from regard.internals import TRANSFORMED, in_functorch, is_backward, without_torch_function
@@ -44,16 +44,20 @@ from regard.patterns.pattern import Everyone
 from regard.positions import Bias
 
 
-class _CallSite(NamedTuple):
-    """The module of a call, and whether it is cross-attention, if known."""
+@dataclass(eq=False)
+class _Written:
+    """The attention that a running module computes itself.
 
-    owner: nn.Module
-    module: str
-    kernel: str
-    cross: bool | None
+    Attributes:
+        calls: the numbers of its calls.
+        problem: why these are not all of its attention, if so.
+    """
+
+    calls: list[int] = field(default_factory=list[int])
+    problem: str = ""
 
 
-class Watcher(ModelListener):
+class Watcher(Listener):
     """Watches a model in the current thread.
 
     Args:
@@ -67,21 +71,20 @@ class Watcher(ModelListener):
     def __init__(self, model: nn.Module, calls: list[AttentionCall], options: Options) -> None:
         super().__init__(model)
         self._calls, self._options = calls, options
-        self._masks = Masks()
         self._latest: dict[str, Scores] = {}
         self._biases: dict[nn.Module, tuple[list[int], Bias]] = {}
-        self._num_runs = 0
         self._step_checks = StepChecks()
+        self._written: WeakKeyDictionary[Frame, _Written] = WeakKeyDictionary()
         self._softmaxes: dict[int, frozenset[object]] = {}
         self._projections: Projections | None = None
         if options.values and options.reductions is None:
             self._projections = Projections(model, self._add_projection)
-            self._mode.see = self._projections.see
+            self.observe = self._projections.see
 
     def __enter__(self) -> Self:
         super().__enter__()
         if self._projections is not None:
-            self._entered.enter_context(self._projections)
+            self._projections.__enter__()
         return self
 
     def __exit__(
@@ -90,9 +93,10 @@ class Watcher(ModelListener):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._projections is not None:
+            self._projections.__exit__(kind, error, trace)
         super().__exit__(kind, error, trace)
-        self._compare_steps()
-        self._masks = Masks()
+        self.on_run_end()
         self._latest.clear()
         self._biases.clear()
         self._softmaxes.clear()
@@ -105,14 +109,19 @@ class Watcher(ModelListener):
     def is_active(self) -> bool:
         # A checkpointed model recomputes its calls in the backward pass; then their outputs need
         # gradients again.
-        return super().is_active and (self._options.effects or not is_backward())
+        return bool(self.running) and (self._options.effects or not is_backward())
 
-    def catch(self, kernel: str, module: nn.Module | None, read: Callable[[], RawCall]) -> None:
-        site = self._site(kernel, module)
+    def selects(self, name: str, module: nn.Module) -> bool:
+        return self._options.wanted(name, module)
+
+    def on_call(
+        self, kernel: str, module: nn.Module | None, read: Callable[[], KernelCall]
+    ) -> None:
+        site = self.site(module)
         if site is None:
             return
         if in_functorch():
-            self._add(site, self._call(site, problem=TRANSFORMED))
+            self._add(site, self._call(site, kernel, problem=TRANSFORMED))
             return
         if is_backward():
             # A call that can't be read did not get gradients the first time either.
@@ -122,21 +131,19 @@ class Watcher(ModelListener):
         needs_flow = torch.is_grad_enabled()
         # Our own computations must not be watched.
         with torch.no_grad(), without_torch_function():
-            caught: RawCall | None = None
-            if self._num_runs != self._places.num_runs:
-                self._num_runs = self._places.num_runs
-                self._masks.forget()
+            caught: KernelCall | None = None
             try:
-                caught = as_computed(read())
+                caught = read()
                 if needs_flow:
                     self._let_flow(caught)
                 call = self._understood(site, caught)
             except Exception as error:  # noqa: BLE001
                 # A watched model must not fail because of us.
                 if caught is not None and caught.weights is not None:
-                    call = self._call_from_weights(site, caught)
+                    call = self._call_from_weights(site, kernel, caught)
                 else:
-                    call = self._call(site, problem=first_line(error))
+                    call = self._call(site, kernel, problem=first_line(error))
+
             if self._options.effects and caught is not None and not call.problem:
                 call = self._with_gradient(
                     call,
@@ -147,90 +154,101 @@ class Watcher(ModelListener):
                     dropped=caught.dropout > 0,
                     problem_of_scores="" if isinstance(call.source, Scores) else _NOT_REPRODUCED,
                 )
-            if caught is not None and module is None and self.cross is None and not call.problem:
+            # The interface and nn.MultiheadAttention say which axes they pass.
+            axes_known = module is not None or self.capture.cross is not None
+            if caught is not None and not axes_known and not call.problem:
                 known = are_heads_known(caught.query, caught.value, self.running)
                 call = replace(call, heads_known=known)
             self._add(site, call)
             if self._projections is not None and caught is not None and not call.problem:
-                self._projections.expect(call.index, site.owner, caught.returned.detach())
+                self._projections.expect(call.index, site.module, caught.returned.detach())
 
-    def catch_product(self, product: Product, num_heads: int | None) -> None:
-        site = self._site("softmax", None)
+    def on_product(self, product: Product, read: Callable[[Sequence[Frame]], Reading]) -> None:
+        site = self.site(None)
         if site is None:
             return
         if in_functorch():
-            self._spoil(self.running[-1], TRANSFORMED)
+            self._mark_failed(site.frame, TRANSFORMED)
             return
         if product.again:
-            self._refuse_effects(product)
+            self._refuse_effects(site, product)
             return
         assert product.result is not None
         assert product.original is not None
         if self._options.effects and torch.is_grad_enabled():
             with without_torch_function():
-                let_flow(product.result)
+                require_grad(product.result)
         if is_backward():
             return
-        frame = self.running[-1]
+        written = self._written_in(site.frame)
         with torch.no_grad(), without_torch_function():
             try:
-                read = read_axes(product, self.running, num_heads)
-                if frame.problem:
+                axes = read(self.running)
+                if written.problem:
                     return
-                call = self._call_from_weights(site, read, product)
+                call = self._call_from_weights(site, "softmax", axes, product)
                 if self._options.effects:
                     problem = _CHANGED if product.changed else ""
                     call = self._with_gradient(
                         call,
-                        read.value,
-                        read.output,
+                        axes.value,
+                        axes.output,
                         product.original,
-                        view=read.view,
+                        view=axes.view,
                         dropped=product.dropped,
                         problem_of_scores=problem,
                     )
-                frame.calls.append(call.index)
+                written.calls.append(call.index)
                 self._softmaxes[call.index] = product.softmaxes
-                self._add(site, replace(call, heads_known=read.heads_known))
+                self._add(site, replace(call, heads_known=axes.heads_known))
             except InParts as error:
-                self._spoil(frame, str(error))
+                self._mark_failed(site.frame, str(error))
             except Exception as error:  # noqa: BLE001
-                self._spoil(frame, first_line(error))
+                self._mark_failed(site.frame, first_line(error))
 
-    def _refuse_effects(self, product: Product) -> None:
+    def _refuse_effects(self, site: CallSite, product: Product) -> None:
         """Refuse the effects of calls whose weights are multiplied with other values too."""
-        for index in self.running[-1].calls:
+        for index in self._written_in(site.frame).calls:
             gradient = self._calls[index].gradient
             if gradient is not None and self._softmaxes[index] & product.softmaxes:
                 gradient.problem = gradient.problem or _MULTIPLIED_AGAIN
 
-    def catch_lost(self, frame: Frame, reason: str) -> None:
-        # In the backward pass, what is computed again ends where nothing more of it is needed.
+    def on_untracked(self, frame: Frame, reason: str) -> None:
+        # In the backward pass, recomputation stops where nothing more of it is needed.
         if not is_backward():
-            self._spoil(frame, reason)
+            self._mark_failed(frame, reason)
 
-    def _spoil(self, frame: Frame, reason: str) -> None:
-        """Mark all calls of a module as not captured."""
-        name = self._places.name(frame.module)
-        if frame.problem or name is None or not self._options.wanted(name, frame.module):
+    def on_run_end(self) -> None:
+        # A watched model must not fail because of us. A check that was not made is made, or raises,
+        # when it is read.
+        with suppress(Exception):
+            self._step_checks.run()
+
+    def _written_in(self, frame: Frame) -> _Written:
+        return self._written.setdefault(frame, _Written())
+
+    def _mark_failed(self, frame: Frame, reason: str) -> None:
+        """Mark all written-down calls of a module as not captured."""
+        written, name = self._written_in(frame), self.names.get(frame.module)
+        if written.problem or name is None or not self.selects(name, frame.module):
             return
-        frame.problem = reason
-        for index in frame.calls:
+        written.problem = reason
+        for index in written.calls:
             self._calls[index] = self._calls[index].failed(reason)
-        if not frame.calls:
-            site = _CallSite(frame.module, name, "softmax", None)
-            self._calls.append(self._call(site, problem=reason))
+        if not written.calls:
+            site = CallSite(name, frame.module, frame, None)
+            self._calls.append(self._call(site, "softmax", problem=reason))
 
     def _add_projection(self, index: int, projection: OutputProjection | None) -> None:
         self._calls[index] = replace(self._calls[index], projection=projection)
 
-    def _add(self, site: _CallSite, call: AttentionCall) -> None:
+    def _add(self, site: CallSite, call: AttentionCall) -> None:
         """Add a call, and compute its reductions."""
         if not call.problem:
             try:
                 source = call.source
                 dim = source.call.query.shape[-1] if isinstance(source, Scores) else None
-                shard = head_shard(site.owner, call.heads, dim)
+                shard = head_shard(site.module, call.heads, dim)
                 if shard.total != call.heads:
                     call = call.sharded(*shard)
             except ValueError as error:
@@ -243,34 +261,27 @@ class Watcher(ModelListener):
                 call = call.failed(first_line(error))
         self._calls.append(call)
 
-    def _site(self, kernel: str, module: nn.Module | None) -> _CallSite | None:
-        """Return the site of a call, or None if its module is not watched."""
-        module = self._places.current if module is None else module
-        name = None if module is None or not self.is_active else self._places.name(module)
-        if module is None or name is None or not self._options.wanted(name, module):
-            return None
-        return _CallSite(module, name, kernel, self.is_cross(name, module))
-
-    def _understood(self, site: _CallSite, caught: RawCall) -> AttentionCall:
+    def _understood(self, site: CallSite, caught: KernelCall) -> AttentionCall:
         source = self._scores(site, caught)
         check = self._check(source, caught) if self._options.check else NOT_COMPARED
         if caught.weights is not None and check.passed is False and not check.is_nan:
-            return self._call_from_weights(site, caught)
+            return self._call_from_weights(site, caught.kernel, caught)
         if site.cross is None:
             site = site._replace(cross=_is_cross(source))
         return self._call(
             site,
+            caught.kernel,
             source.shape,
             key_heads=caught.key.shape[1],
             dtype=caught.query.dtype,
             check=check,
             pattern=source.call.pattern,
             view=View.whole(
-                self._kept(site.module, source) if self._options.reductions is None else source
+                self._kept(site.name, source) if self._options.reductions is None else source
             ),
         )
 
-    def _check(self, source: Scores, caught: RawCall) -> Check:
+    def _check(self, source: Scores, caught: KernelCall) -> Check:
         """Compare a call with its kernel's output, or have it compared when the step ends."""
         value, output, dropout = caught.value, caught.output, caught.dropout > 0
         if caught.weights is None and not dropout:
@@ -279,20 +290,9 @@ class Watcher(ModelListener):
                 return later
         return check_scores(source, value, output, len(self._calls), dropout=dropout)
 
-    def _ended(self, frame: Frame) -> None:
-        super()._ended(frame)
-        if not self.running:
-            self._compare_steps()
-
-    def _compare_steps(self) -> None:
-        # A watched model must not fail because of us. A check that was not made is made, or raises,
-        # when it is read.
-        with suppress(Exception):
-            self._step_checks.run()
-
-    def _scores(self, site: _CallSite, caught: RawCall) -> Scores:
+    def _scores(self, site: CallSite, caught: KernelCall) -> Scores:
         """Interpret a call."""
-        understanding = understood(caught, self._masks, cross=site.cross is True)
+        understanding = understood(caught, self.capture.masks, cross=site.cross is True)
         lse = caught.kernel_lse if caught.lse is None else caught.lse
         has_value = self._options.values or self._options.effects
         call = replace(
@@ -339,12 +339,17 @@ class Watcher(ModelListener):
         return latest[1]
 
     def _call_from_weights(
-        self, site: _CallSite, read: Reading | RawCall, product: Product | None = None
+        self,
+        site: CallSite,
+        kernel: str,
+        read: Reading | KernelCall,
+        product: Product | None = None,
     ) -> AttentionCall:
         """Return a call with explicit weights.
 
         Args:
             site: the module of the call.
+            kernel: the name of the kernel.
             read: weights, values and output: of a product, or as a kernel returned them.
             product: the product.
         """
@@ -355,7 +360,7 @@ class Watcher(ModelListener):
             dropped = product is not None and product.dropped
             check = check_weights(weights, read.value, read.output, index, dropout=dropped)
         _, heads, queries, keys = weights.shape
-        placed: Placed | None = None
+        placed: ParsedMask | None = None
         if isinstance(read, Reading) and product is not None and product.mask is not None:
             masked, zeroed = read.masked, product.mask.zeroed
             placed = self._placed(weights, masked, zeroed=zeroed, cross=site.cross is True)
@@ -371,6 +376,7 @@ class Watcher(ModelListener):
         )
         return self._call(
             site,
+            kernel,
             source.shape,
             key_heads=heads,
             dtype=weights.dtype,
@@ -386,7 +392,7 @@ class Watcher(ModelListener):
         *,
         zeroed: bool,
         cross: bool,
-    ) -> Placed | None:
+    ) -> ParsedMask | None:
         """Return masked pairs as a pattern; None if that isn't known.
 
         Args:
@@ -399,23 +405,23 @@ class Watcher(ModelListener):
         if zeroed and bool(((weights == 0.0) & _not(masked)).any()):
             return None
         # nn.MultiheadAttention may add keys behind those that it was given.
-        by_row = self.cross is False
+        by_row = self.capture.cross is False
         if masked is None:
-            return Placed(Everyone(), 0 if by_row else sizes.behind)
+            return ParsedMask(Everyone(), 0 if by_row else sizes.behind)
         # Rows in which all pairs are masked have any weights.
         wrong = masked & (weights != 0.0) & ~masked.all(dim=-1, keepdim=True)
         if bool(wrong.any()):
             return None
-        meaning = self._masks.read(~masked, sizes, cross=cross)
+        parsed = self.capture.masks.read(~masked, sizes, cross=cross)
         if by_row:
-            meaning = counted_from(meaning, 0)
-        return None if meaning.bias is not None else Placed(meaning.pattern, meaning.first_query)
+            parsed = counted_from(parsed, 0)
+        return None if parsed.bias is not None else parsed
 
-    def _let_flow(self, call: RawCall) -> None:
+    def _let_flow(self, call: KernelCall) -> None:
         """Make the output of a call require gradients, if effects are wanted."""
         if self._options.effects:
             with without_torch_function():
-                let_flow(call.original if call.instead is None else call.instead)
+                require_grad(call.original if call.replaced is None else call.replaced)
 
     def _with_gradient(
         self,
@@ -458,15 +464,19 @@ class Watcher(ModelListener):
         return replace(call, gradient=gradient)
 
     def _call(
-        self, site: _CallSite, sizes: tuple[int, int, int, int] = (0, 0, 0, 0), **more: Any
+        self,
+        site: CallSite,
+        kernel: str,
+        sizes: tuple[int, int, int, int] = (0, 0, 0, 0),
+        **more: Any,
     ) -> AttentionCall:
         batch, heads, queries, keys = sizes
         return AttentionCall(
             index=len(self._calls),
-            module=site.module,
+            module=site.name,
             kind="cross" if site.cross else "self",
-            layer=layer_index(site.module),
-            kernel=site.kernel,
+            layer=layer_index(site.name),
+            kernel=kernel,
             batch=batch,
             heads=heads,
             queries=queries,

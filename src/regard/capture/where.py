@@ -28,29 +28,35 @@ def wanted(where: Where | Iterable[str | int] | None) -> Callable[[str, nn.Modul
     if callable(where):
         return where
     chosen = list(where) if isinstance(where, Iterable) and not isinstance(where, str) else [where]
-    for one in chosen:
-        if isinstance(one, bool) or not isinstance(one, str | int):  # pyright: ignore[reportUnnecessaryIsInstance]
+    for selector in chosen:
+        if isinstance(selector, bool) or not isinstance(selector, str | int):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 "where must be a module's path, a layer's number, a list of these, or a function "
-                f"of a path and its module, got {one!r}"
+                f"of a path and its module, got {selector!r}"
             )
-    return lambda name, module: any(is_meant(name, one) for one in chosen)
+    return lambda name, module: any(is_meant(name, selector) for selector in chosen)
 
 
-def is_meant(name: str, one: str | int) -> bool:
-    """Return whether a path, or a parent of it, matches a path or a layer's number."""
+def is_meant(name: str, selector: str | int) -> bool:
+    """Return whether a path, or a parent of it, matches a path or a layer's number.
+
+    >>> name = "decoder.layers.5.self_attn"
+    >>> is_meant(name, 5), is_meant(name, "decoder.layers.*"), is_meant(name, "layers.5")
+    (True, True, False)
+    """
     parts = name.split(".")
-    if isinstance(one, int):
-        return one in [int(part) for part in parts if part.isdecimal()][:1]
+    if isinstance(selector, int):
+        # The first number of a path: experts and heads may be numbered too.
+        return selector in [int(part) for part in parts if part.isdecimal()][:1]
     paths = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
-    return any(fnmatchcase(path, one) for path in paths)
+    return any(fnmatchcase(path, selector) for path in paths)
 
 
 def some_names(modules: Iterable[tuple[str, nn.Module]]) -> str:
     """Return a message with a few modules of a model, those with children first."""
-    inside = [(name, module) for name, module in modules if name]
-    if not inside:
+    children = [(name, module) for name, module in modules if name]
+    if not children:
         return "it has no children: leave where out"
 
-    inside.sort(key=lambda named: next(named[1].children(), None) is None)
-    return f"some are {[name for name, _ in inside[:5]]}"
+    children.sort(key=lambda named: next(named[1].children(), None) is None)
+    return f"some are {[name for name, _ in children[:5]]}"

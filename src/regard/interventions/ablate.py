@@ -3,21 +3,19 @@
 from collections import Counter
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.calls.check import DROPOUT
-from regard.capture.masks import Masks
-from regard.capture.product import Product, key_of
-from regard.capture.raw_call import Rank, RawCall
-from regard.capture.reading import Reading
+from regard.capture.call import Call, KernelCall, WrittenCall
+from regard.capture.listener import CallSite, Rank
+from regard.capture.product import key_of
 from regard.capture.seen import Seen
 from regard.capture.understood import understood
 from regard.capture.where import check_model
-from regard.interventions.alteration import Alteration, CallSite, check_heads
+from regard.interventions.intervention import Intervention, check_heads
 from regard.interventions.layers import Layer, Layers
 from regard.interventions.places import is_memory, places
 from regard.patterns.documents import Documents
@@ -89,7 +87,7 @@ def _checked(heads: Iterable[tuple[Layer, int]]) -> list[tuple[Layer, int]]:
     return chosen
 
 
-class _Ablation(Alteration):
+class _Ablation(Intervention):
     """Takes the output of heads away; arguments as for `ablate`."""
 
     rank = Rank.ABLATE
@@ -101,27 +99,17 @@ class _Ablation(Alteration):
         self._heads, self._by = heads, by
         self._num_calls: Counter[str] = Counter()
 
-    def altered(self, site: CallSite, call: RawCall) -> RawCall:
-        output = call.output
-        heads = self._heads_of(site, output)
+    def changed(self, site: CallSite, call: Call) -> Call:
+        heads = self._heads_of(site, call.output)
         new: Tensor | None = None
         if self._by == "mean":
-            new = _mean(output[:, heads], self._real(site, call))
-        return replace(call, instead=self._replaced(site, call.returned, heads, new))
-
-    def altered_product(
-        self, site: CallSite, product: Product, reading: Reading, num_heads: int | None
-    ) -> Tensor:
-        where = self.output_places(site, product, num_heads)
-        heads, result = self._heads_of(site, reading.output), product.result
-        assert result is not None
-        new: Tensor | None = None
-        if self._by == "mean":
-            new = _mean(reading.output[:, heads], self._real_by_mask(site, product, reading))
-        current = result.reshape(-1)[where]
-        replaced = self._replaced(site, current, heads, new)[:, heads]
-        flat = result.reshape(-1).index_copy(0, where[:, heads].reshape(-1), replaced.reshape(-1))
-        return flat.view(result.shape)
+            tokens = (
+                self._tokens_of_kernel(site, call)
+                if isinstance(call, KernelCall)
+                else self._tokens_by_mask(site, call)
+            )
+            new = _mean(call.output[:, heads], tokens)
+        return call.with_output(self._replaced(site, call.returned, heads, new))
 
     def _heads_of(self, site: CallSite, output: Heads) -> list[int]:
         layers = self._layers.of(site.name)
@@ -175,13 +163,15 @@ class _Ablation(Alteration):
         found = [call.matrix[:, head] @ value[:, head // group] for head in heads]
         return torch.stack(found, dim=1)
 
-    def _real(self, site: CallSite, call: RawCall) -> Bool[Tensor, "batch_or_1 queries"]:
-        """Say which queries are no padding.
+    def _tokens_of_kernel(
+        self, site: CallSite, call: KernelCall
+    ) -> Bool[Tensor, "batch_or_1 queries"]:
+        """Return which queries are no padding.
 
         Raises:
-            ValueError: that isn't known, or not all positions are there.
+            ValueError: that is unknown, or not all positions are in the call.
         """
-        understanding = understood(call, Masks(), cross=site.cross is True)
+        understanding = understood(call, self.capture.masks, cross=site.cross is True)
         inputs = understanding.inputs
         sizes = (inputs.num_queries, inputs.num_keys)
         said = understanding.first_query
@@ -209,11 +199,12 @@ class _Ablation(Alteration):
         self._check_padding(site, real, call.key)
         return real
 
-    def _real_by_mask(
-        self, site: CallSite, product: Product, reading: Reading
+    def _tokens_by_mask(
+        self, site: CallSite, call: WrittenCall
     ) -> Bool[Tensor, "batch_or_1 queries"]:
         """Return which queries are no padding: those to which some query may attend."""
-        queries, keys = reading.weights.shape[2:]
+        product, axes = call.product, call.axes
+        queries, keys = axes.weights.shape[2:]
         said = 0 if queries == keys else None
         first = places(site.frame, site.cross is True, queries, keys, said).first_query
         self._check_whole(site, first, queries, keys)
@@ -223,13 +214,13 @@ class _Ablation(Alteration):
         if product.mask is None:
             self.refuse(site, _UNKNOWN_MASK)
         real = every
-        if reading.masked is not None:
-            real = self._attended(site, ~reading.masked.all(dim=1))
+        if axes.masked is not None:
+            real = self._attended(site, ~axes.masked.all(dim=1))
         if product.mask.zeroed:
             # What is attended to is no padding; what isn't may be, or may not have been selected.
-            weights = reading.weights
-            if reading.masked is not None:
-                weights = weights.masked_fill(reading.masked, 0.0)
+            weights = axes.weights
+            if axes.masked is not None:
+                weights = weights.masked_fill(axes.masked, 0.0)
             attended = (weights != 0.0).any(dim=2).any(dim=1)
             if bool((real & ~attended).any()):
                 self.refuse(site, _UNKNOWN_MASK)

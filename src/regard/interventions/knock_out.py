@@ -14,17 +14,18 @@ from torch import Tensor, nn
 from regard.attention import attend, attend_with_lse
 from regard.attention.call import Attention
 from regard.calls.check import check_scores, check_weights
-from regard.capture.masks import Masks, Sizes
+from regard.capture.call import Call, KernelCall, WrittenCall
+from regard.capture.listener import CallSite, Rank
+from regard.capture.masks import Sizes
 from regard.capture.module_stack import Frame
-from regard.capture.product import NarrowedScores, Product, WeightMask, key_of
-from regard.capture.raw_call import Rank, RawCall
+from regard.capture.product import MaskedScores, Product, WeightMask, key_of
 from regard.capture.reading import Reading, read_axes
 from regard.capture.score_mask import MASKS, ScoreMask
 from regard.capture.understood import Understood, is_causal, understood
 from regard.capture.where import check_model
 from regard.internals import without_torch_function
-from regard.interventions.alteration import Alteration, CallSite, check_heads
 from regard.interventions.forbidden import Forbidden
+from regard.interventions.intervention import Intervention, check_heads
 from regard.interventions.layers import Layer, Layers
 from regard.interventions.places import GrowingKeys, has_tokens, is_memory, places
 from regard.matrix.scores import Scores
@@ -126,7 +127,7 @@ class _Stated(NamedTuple):
     cross: bool | None
 
 
-class _KnockOut(Alteration):
+class _KnockOut(Intervention):
     """Forbids pairs; arguments as for `knock_out`."""
 
     rank = Rank.KNOCK_OUT
@@ -142,13 +143,10 @@ class _KnockOut(Alteration):
         super().__init__(model, layers)
         self._pattern, self._heads, self._stated = pattern, heads, stated
         self._growing = GrowingKeys()
-        self._masks, self._num_runs, self._num_calls = Masks(), 0, 0
+        self._num_calls = 0
         self._remaining: deque[tuple[Pattern, Pattern, Pattern]] = deque(maxlen=_LATEST)
         self._done: WeakSet[Frame] = WeakSet()
-
-    @property
-    def needs_heads(self) -> bool:
-        return self._heads is not None or self._pattern.batch_size is not None
+        self.needs_heads = heads is not None or pattern.batch_size is not None
 
     def site(self, module: nn.Module | None) -> CallSite | None:
         site = super().site(module)
@@ -156,7 +154,11 @@ class _KnockOut(Alteration):
             return site
         return site._replace(cross=self._stated.cross)
 
-    def altered(self, site: CallSite, call: RawCall) -> RawCall | None:
+    def changed(self, site: CallSite, call: Call) -> KernelCall | None:
+        if isinstance(call, WrittenCall):
+            # The scores were masked before the softmax.
+            self._check_masked(site, call)
+            return None
         self._check_site(site)
         heads = self._heads_of(site, call.query.shape[1])
         understanding = self._understood(site, call)
@@ -181,9 +183,9 @@ class _KnockOut(Alteration):
         forbidden = Forbidden(knocked, tuple(heads), call.query.shape[1])
         return replace(call, bias=compose(call.bias, forbidden))
 
-    def narrow(
-        self, scores: Tensor, key_axis: int, mask: ScoreMask | None, num_heads: int | None
-    ) -> NarrowedScores | None:
+    def mask_scores(
+        self, scores: Tensor, key_axis: int, mask: ScoreMask | None
+    ) -> MaskedScores | None:
         site = self.site(None)
         if site is None:
             return None
@@ -206,7 +208,7 @@ class _KnockOut(Alteration):
                 operands=() if mask is None else mask.operands,
             )
             try:
-                reading = read_axes(product, self.running, num_heads)
+                reading = read_axes(product, self.running, self.capture.num_heads)
             except ValueError as error:
                 self.refuse(site, str(error))
             sheets = reading.weights
@@ -233,14 +235,14 @@ class _KnockOut(Alteration):
                 if bool(low.any()):
                     self.refuse(site, "which pairs it masks by itself is unknown")
             changed = scores.masked_fill(flags, -torch.inf).masked_fill(empty, 0.0)
-            return NarrowedScores(changed, empty, flags, sheets > 0)
+            return MaskedScores(changed, empty, flags, sheets > 0)
 
-    def altered_product(
-        self, site: CallSite, product: Product, reading: Reading, num_heads: int | None
-    ) -> None:
-        for narrowed_scores in product.narrowed:
-            masked = None if narrowed_scores is None else narrowed_scores.by_head
-            weights = reading.weights
+    def _check_masked(self, site: CallSite, call: WrittenCall) -> None:
+        """Refuse weights whose masked pairs are not those that were masked before the softmax."""
+        for masked_scores in call.product.masked_scores:
+            own = masked_scores.get(self)
+            masked = None if own is None else own.by_head
+            weights = call.axes.weights
             if masked is not None and not self.needs_heads and masked.shape[1] == 1:
                 # All heads of all sequences have the same pairs masked.
                 masked, weights = masked.all(dim=0)[None], weights.flatten(0, 1)[:, None]
@@ -250,7 +252,7 @@ class _KnockOut(Alteration):
             if bool((weights.nan_to_num(0.0) * masked).any()):
                 self.refuse(site, "which axis of its weights is which could not be told")
 
-    def altered_again(self, site: CallSite) -> None:
+    def multiplied_again(self, site: CallSite) -> None:
         """Accept it: the weights are masked."""
 
     def _check_site(self, site: CallSite) -> None:
@@ -270,21 +272,15 @@ class _KnockOut(Alteration):
         check_heads(site.name, self._heads, there)
         return self._heads
 
-    def _understood(self, site: CallSite, call: RawCall) -> Understood:
-        self._begin_run()
+    def _understood(self, site: CallSite, call: KernelCall) -> Understood:
         if call.mask is not None and call.mask.requires_grad:
             # Numbers that learn: what is read of a mask has no gradient.
             added = call.mask if call.added is None else call.mask + call.added
             call = replace(call, mask=None, added=added)
         try:
-            return understood(call, self._masks, cross=site.cross is True)
+            return understood(call, self.capture.masks, cross=site.cross is True)
         except ValueError as error:
             self.refuse(site, str(error))
-
-    def _begin_run(self) -> None:
-        if self._num_runs != self._places.num_runs:
-            self._num_runs = self._places.num_runs
-            self._masks.forget()
 
     def _in_call(self, site: CallSite, understanding: Understood, key: Tensor) -> Pattern:
         """Return the pairs in the positions that a call has for its queries and keys."""
@@ -312,11 +308,12 @@ class _KnockOut(Alteration):
             has_mask: whether its mask is known.
         """
         batch, _, queries, keys = sizes = tuple(reading.weights.shape)
-        said = 0 if queries == keys or self.cross is False else None
+        said = 0 if queries == keys or self.capture.cross is False else None
         used = keys
         if said is None and has_mask and reading.masked is not None:
-            self._begin_run()
-            meaning = self._masks.read(~reading.masked, Sizes(*sizes), cross=site.cross is True)
+            meaning = self.capture.masks.read(
+                ~reading.masked, Sizes(*sizes), cross=site.cross is True
+            )
             if queries > 1 and is_causal(meaning.pattern):
                 said = meaning.first_query
             allowed = ~reading.masked.flatten(0, 2).all(dim=0)
@@ -402,7 +399,7 @@ class _KnockOut(Alteration):
             return None
         return said if grown is None else grown
 
-    def _check(self, site: CallSite, call: RawCall, inputs: Attention) -> None:
+    def _check(self, site: CallSite, call: KernelCall, inputs: Attention) -> None:
         """Refuse a call that was misunderstood."""
         self._num_calls += 1
         value, output, number = call.value, call.output, self._num_calls
@@ -415,12 +412,12 @@ class _KnockOut(Alteration):
 
     def _attended(
         self,
-        call: RawCall,
+        call: KernelCall,
         inputs: Attention,
         knocked: Pattern,
         heads: list[int],
         rows: Int[Tensor, "rows"],
-    ) -> RawCall:
+    ) -> KernelCall:
         """Compute the rows again that have a forbidden pair, on what is left to them."""
         query, key, value = call.query, call.key, call.value
         where = rows.to(query.device)
@@ -513,7 +510,9 @@ def _put(
     return old.index_copy(2, rows, new) if len(rows) < old.shape[2] else new
 
 
-def _from_weights(call: RawCall, knocked: Pattern, heads: list[int], inputs: Attention) -> RawCall:
+def _from_weights(
+    call: KernelCall, knocked: Pattern, heads: list[int], inputs: Attention
+) -> KernelCall:
     """Return a call of which the kernel has written the weights down."""
     assert call.weights is not None
     weights = call.weights.to(torch.promote_types(call.weights.dtype, torch.float32))
@@ -549,7 +548,7 @@ def _grown(
 
 
 def _sinks_of(
-    call: RawCall, weights: Float[Tensor, "batch heads queries keys"], inputs: Attention
+    call: KernelCall, weights: Float[Tensor, "batch heads queries keys"], inputs: Attention
 ) -> tuple[Float[Tensor, "batch heads queries 1"], bool]:
     """Return the share of its sink in each row, and whether weights are a softmax without it.
 

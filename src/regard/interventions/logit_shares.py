@@ -1,8 +1,29 @@
-"""The shares of heads, source tokens and MLPs in a logit: direct logit attribution."""
+"""The shares of heads, source tokens and MLPs in a logit: direct logit attribution.
+
+The residual stream is a sum: of the embedding, and of what each attention and each MLP adds.
+A logit is a row of the unembedding times the last norm of it, and linear once the scale of that
+norm, a number, is frozen at its value in this run:
+
+    logit = w · residual + c,      residual = embedding + Σ attention + Σ MLP
+    w = unembedding row ∘ gain · scale, less its mean if the norm subtracts the mean
+
+So each term has the share w · term, and attention splits further, into A[i, j] · v_j W_O · w of
+each head and source token j.
+
+No class of model is assumed. At the position of the logit, hooks keep what each module gets and
+returns, and each equation is compared, to the rounding of float32:
+
+1. Blocks are a chain: each gets what the one before it returned.
+2. A block returns its input + its output projection + the output of one other module.
+3. The logits are a linear layer of a norm of what the last block returned. Its scale is fitted.
+4. All shares add up to the logit.
+
+Anything else is refused. Cost: one run of the model, and one row of attention per head.
+"""
 
 import re
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +38,8 @@ from regard.internals import without_torch_function
 from regard.matrix.reduction import Result
 
 _BLOCK = re.compile(r"^(?:.*?\.)?\d+(?=\.)")
+"""The path of a numbered block at the beginning of that of a module."""
+
 _NEAR = 1e-5
 """How much sums may differ, relative to their terms: some roundings of float32, in which many norms
 are computed whatever the dtype of a model."""
@@ -26,8 +49,7 @@ are computed whatever the dtype of a model."""
 class LogitShares(Result):
     """The shares of a logit, or of the difference of two, in float64; together they are the logit.
 
-    The logit is linear in the residual stream if the scale of the last norm is frozen, and the
-    residual stream is a sum: of the embedding, of the heads' outputs and of the MLPs' outputs.
+    The scale of the last norm is frozen.
 
     Attributes:
         tokens: of a source token by a head, A[i, j] · v_j W_O · w; NaN for heads that a layer
@@ -35,7 +57,7 @@ class LogitShares(Result):
         heads: of a head, the sum over all tokens.
         mlps: of the rest of a block, its MLP.
         biases: of the biases of the output projections.
-        embedding: of what the first block gets.
+        embedding: of the input of the first block.
         constant: of the biases of the last norm and of the unembedding.
     """
 
@@ -91,15 +113,20 @@ def logit_shares(
     with watch(model, values=True) as seen, _captured(model, position) as captured:
         result = run()
     logits = _logits(result, position)
-    for name, one in (("token", token), ("against", against)):
-        if one is not None and not 0 <= one < len(logits):
-            raise ValueError(f"{name} must be from 0 to {len(logits) - 1}, got {one}")
+    for name, number in (("token", token), ("against", against)):
+        if number is not None and not 0 <= number < len(logits):
+            raise ValueError(f"{name} must be from 0 to {len(logits) - 1}, got {number}")
+
+    # 1. The logit as w · residual + c, and the shares of each block.
     blocks = _blocks(seen, captured)
-    last = list(blocks)[-1]
-    direction, constant = _direction(model, captured, captured[last].output, logits, token, against)
+    residual = captured[list(blocks)[-1]].output
+    direction, constant = _direction(model, captured, residual, logits, token, against)
     rows = [
-        _of_block(model, call, captured, path, position, direction) for path, call in blocks.items()
+        _shares_of_block(model, call, captured, path, position, direction)
+        for path, call in blocks.items()
     ]
+
+    # 2. Together, with NaN for heads that a layer lacks.
     tokens = torch.nn.utils.rnn.pad_sequence(
         [tokens for tokens, _, _ in rows], batch_first=True, padding_value=torch.nan
     )
@@ -115,17 +142,19 @@ def logit_shares(
         embedding=float(captured[next(iter(blocks))].input @ direction),
         constant=constant,
     )
-    wanted = float(logits[token] - (0.0 if against is None else logits[against]))
+
+    # 3. They must add up.
+    logit = float(logits[token] - (0.0 if against is None else logits[against]))
     terms = sum(float(x.nan_to_num().abs().sum()) for x in shares.tensors.values())
     terms += abs(shares.embedding) + abs(shares.constant)
-    if not abs(shares.logit - wanted) <= _NEAR * terms:
-        raise _refused(f"the shares add up to {shares.logit:.6g}, and the logit is {wanted:.6g}")
+    if not abs(shares.logit - logit) <= _NEAR * terms:
+        raise _refused(f"the shares add up to {shares.logit:.6g}, and the logit is {logit:.6g}")
     return shares
 
 
 @dataclass(frozen=True)
 class _Vectors:
-    """What a module got and returned at one position; None if it is no sequence of vectors."""
+    """Input and output of a module at one position; None if one is no sequence of vectors."""
 
     input: Any
     output: Any
@@ -133,41 +162,37 @@ class _Vectors:
 
 @contextmanager
 def _captured(model: nn.Module, position: int) -> Generator[dict[str, _Vectors]]:
-    """Take down what modules get and return at a position, in float64."""
-    found: dict[str, _Vectors] = {}
-    hooks: list[Any] = []
+    """Keep inputs and outputs of all modules at a position, in float64."""
+    captured: dict[str, _Vectors] = {}
 
-    def at(given: Any) -> Any:
-        while isinstance(given, tuple | list) and given:
-            given = given[0]
-        if not isinstance(given, Tensor) or given.dim() != 3 or not given.is_floating_point():
+    def vector(values: Any) -> Any:
+        while isinstance(values, tuple | list) and values:
+            values = values[0]
+        if not isinstance(values, Tensor) or values.dim() != 3 or not values.is_floating_point():
             return None
-        return (
-            given[0, position].double() if len(given) == 1 and -position <= given.shape[1] else None
-        )
+        has_position = len(values) == 1 and -position <= values.shape[1]
+        return values[0, position].double() if has_position else None
 
-    def hooked(name: str, module: nn.Module) -> None:
-        def take(_: nn.Module, args: Any, options: Mapping[str, Any], output: Any) -> None:
+    def hook_of(name: str) -> Callable[..., None]:
+        def hook(_: nn.Module, args: Any, options: Mapping[str, Any], output: Any) -> None:
             # `watch` must not take this for a use of the output of attention.
             with without_torch_function():
-                found[name] = _Vectors(at([*args, *options.values()]), at(output))
+                captured[name] = _Vectors(vector([*args, *options.values()]), vector(output))
 
-        hooks.append(module.register_forward_hook(take, with_kwargs=True))
+        return hook
 
-    try:
+    with ExitStack() as hooks:
         for name, module in named_modules(model):
-            hooked(name, module)
-        yield found
-    finally:
-        for hook in hooks:
-            hook.remove()
+            handle = module.register_forward_hook(hook_of(name), with_kwargs=True)
+            hooks.callback(handle.remove)
+        yield captured
 
 
 def _logits(result: Any, position: int) -> Float[Tensor, "vocabulary"]:
     logits = getattr(result, "logits", result)
     if not isinstance(logits, Tensor) or logits.dim() != 3 or len(logits) != 1:
-        what = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise ValueError(f"run must return logits [1, positions, vocabulary], got {what}")
+        got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ValueError(f"run must return logits [1, positions, vocabulary], got {got}")
     if logits.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"the model must have float32 or float64, got {logits.dtype}")
     if -position > logits.shape[1]:
@@ -187,16 +212,16 @@ def _blocks(seen: Any, captured: Mapping[str, _Vectors]) -> dict[str, AttentionC
         raise _refused("no attention was seen")
     before = None
     for path in blocks:
-        one = captured[path]
-        if one.input is None or one.output is None:
+        block = captured[path]
+        if block.input is None or block.output is None:
             raise _refused(f"{path} does not map one sequence of vectors to another")
-        if before is not None and not torch.equal(before, one.input):
+        if before is not None and not torch.equal(before, block.input):
             raise _refused(f"{path} does not get what the block before it returned")
-        before = one.output
+        before = block.output
     return blocks
 
 
-def _of_block(
+def _shares_of_block(
     model: nn.Module,
     call: AttentionCall,
     captured: Mapping[str, _Vectors],
@@ -214,12 +239,16 @@ def _of_block(
     block, attention = captured[path], captured.get(call.projection.module)
     if attention is None or attention.output is None:
         raise _refused(f"{call.projection.module} did not run as a module")
+
+    # The rest must be the output of one module inside the block, its MLP.
     rest = block.output - block.input - attention.output
     near = _NEAR * (block.output.abs() + block.input.abs() + attention.output.abs())
-    outputs = [one.output for name, one in captured.items() if name.startswith(f"{path}.")]
-    alike = [x for x in outputs if x is not None and x.shape == rest.shape]
-    if not any(bool(((x - rest).abs() <= near).all()) for x in alike):
+    outputs = [inner.output for name, inner in captured.items() if name.startswith(f"{path}.")]
+    candidates = [x for x in outputs if x is not None and x.shape == rest.shape]
+    if not any(bool(((x - rest).abs() <= near).all()) for x in candidates):
         raise _refused(f"{path} does not add attention and one other module to its input")
+
+    # A[i, j] · v_j W_O · w
     by_head = call.projection.by_head.double() @ direction
     value = call.value[0].double().repeat_interleave(call.heads // call.key_heads, dim=0)
     tokens = call.matrix[0][:, position].double() * (value @ by_head[..., None]).squeeze(-1)
@@ -237,24 +266,31 @@ def _direction(
 ) -> tuple[Float[Tensor, "model_dim"], float]:
     """Return w and c: the logit is w · residual + c, with the scale of the last norm frozen."""
     modules = dict(named_modules(model))
-    for name, head in captured.items():
+    for name, unembedding in captured.items():
+        # 1. The linear layer that returns the logits.
         weight = getattr(modules[name], "weight", None)
-        if head.output is None or not isinstance(weight, Tensor) or weight.dim() != 2:
+        if unembedding.output is None or not isinstance(weight, Tensor) or weight.dim() != 2:
             continue
-        if not torch.equal(head.output, logits.double()) or len(weight) != len(logits):
+        if not torch.equal(unembedding.output, logits.double()) or len(weight) != len(logits):
             continue
-        for other, norm in captured.items():
-            alike = norm.input is not None and torch.equal(norm.input, residual)
-            if alike and norm.output is not None and torch.equal(norm.output, head.input):
-                gain, centred, shift = _frozen(modules[other], norm)
-                row = weight[token].double() - (0.0 if against is None else weight[against])
-                direction = row * gain
-                if centred:
-                    direction = direction - direction.mean()
-                bias = getattr(modules[name], "bias", None)
-                bias = torch.zeros_like(logits) if bias is None else bias.double()
-                offset = bias[token] - (0.0 if against is None else bias[against])
-                return direction, float(offset + row @ shift)
+
+        for norm_name, norm in captured.items():
+            # 2. The norm between it and the last block.
+            if norm.input is None or not torch.equal(norm.input, residual):
+                continue
+            if norm.output is None or not torch.equal(norm.output, unembedding.input):
+                continue
+
+            # 3. w and c.
+            gain, centred, shift = _frozen(modules[norm_name], norm)
+            row = weight[token].double() - (0.0 if against is None else weight[against])
+            direction = row * gain
+            if centred:
+                direction = direction - direction.mean()
+            bias = getattr(modules[name], "bias", None)
+            bias = torch.zeros_like(logits) if bias is None else bias.double()
+            offset = bias[token] - (0.0 if against is None else bias[against])
+            return direction, float(offset + row @ shift)
     raise _refused("its logits are not a norm and a linear layer of what the last block returned")
 
 

@@ -1,4 +1,19 @@
-"""Running a model again from one of its blocks on."""
+"""Run a model again from one of its blocks on.
+
+Ablating a head of block 2 changes nothing in blocks 0 and 1, so a second run needn't compute them:
+
+    first run     x ─ block 0 ─ block 1 ─ block 2 ─ block 3 ─ target     outputs are kept
+    altered run   x ─ (kept)  ─ (kept)  ─ block 2 ─ block 3 ─ target
+
+Their `forward` is replaced by one that returns the kept output, if the block gets the same tensors
+as in the first run, compared number for number, and its output was not modified since. Of a model
+with L blocks, a run per layer costs half: L (L + 1) / 2 blocks instead of L². Memory: inputs and
+outputs of all blocks.
+
+A model may do more than return tensors: collect hidden states, draw random numbers, call a block
+twice. So it is tried first, with all blocks but the last: nothing is reused unless the target is
+bit by bit the same. Correctness doesn't depend on it: without reuse, all blocks are computed.
+"""
 
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
@@ -15,106 +30,113 @@ from regard.versions import Versions
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """A block that has run: its path, itself, and the tensors that it got and returned."""
+    """A block that has run.
+
+    Attributes:
+        name: its path.
+        module: the block.
+        inputs: the tensors among its arguments.
+        output: its output.
+        versions: detect that its output is modified.
+    """
 
     name: str
     module: nn.Module
-    given: list[Tensor]
+    inputs: list[Tensor]
     output: Any
     versions: Versions
 
-    def again(self, *arguments: Any, **options: Any) -> Any:
-        """Return what it returned, if it gets what it got, and as long as nobody has changed it."""
-        given = list(tensors_in([*arguments, *options.values()]))
-        same = len(given) == len(self.given) and all(map(_equal, given, self.given))
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        """Return the kept output for the same inputs; compute others."""
+        inputs = list(tensors_in([*arguments, *options.values()]))
+        same = len(inputs) == len(self.inputs) and all(map(_equal, inputs, self.inputs))
         if same and self.versions.modified() is None:
             return self.output
         return type(self.module).forward(self.module, *arguments, **options)
 
 
 class Reuse:
-    """What the blocks of a model returned in a run, so that it can be run again from one block on.
+    """The outputs of the blocks of a model in a run.
 
     Blocks are the modules of a `ModuleList` of the model, outside of other blocks. Nothing is
     reused if one runs more than once or returns more than tensors, or if the run returns another
-    number when they are not computed, as it does if something is collected inside of them.
+    number when they are not computed.
 
     Args:
         model: the model.
         run: runs the model, without gradients, and returns a number, the same each time.
 
     Attributes:
-        target: what it returned.
+        target: that number.
     """
 
     def __init__(self, model: nn.Module, run: Callable[[], Tensor]) -> None:
-        self._ran: list[_Block] = []
+        self._blocks: list[_Block] = []
         with ExitStack() as hooks:
             for name, module in _blocks(model).items():
-                hook = module.register_forward_hook(self._note(name), with_kwargs=True)
+                hook = module.register_forward_hook(self._hook_of(name), with_kwargs=True)
                 hooks.callback(hook.remove)
             self.target = run()
         if self._is_plain():
-            with self.before(self._ran[-1].name):
+            with self.before(self._blocks[-1].name):
                 again = run()
             if again.dtype == self.target.dtype and torch.equal(again, self.target):
                 return
-        self._ran = []
+        self._blocks = []
 
     def _is_plain(self) -> bool:
-        names = {block.name for block in self._ran}
-        return (
-            bool(names)
-            and len(names) == len(self._ran)
-            and all(
-                # A forward that was replaced, as by accelerate, does more than to compute.
-                "forward" not in block.module.__dict__ and _is_plain(block.output)
-                for block in self._ran
-            )
+        """Return whether each block ran once, and does no more than return tensors."""
+        names = {block.name for block in self._blocks}
+        if not names or len(names) < len(self._blocks):
+            return False
+        return all(
+            # A forward that was replaced, as by accelerate, does more than to compute.
+            "forward" not in block.module.__dict__ and _is_plain(block.output)
+            for block in self._blocks
         )
 
     @contextmanager
     def before(self, name: str) -> Generator[None]:
         """Return a context in which blocks that ran before that of a module are not computed."""
-        own = [f"{name}.".startswith(f"{block.name}.") for block in self._ran]
+        own = [f"{name}.".startswith(f"{block.name}.") for block in self._blocks]
         with ExitStack() as stack:
-            for block in self._ran[: own.index(True)] if any(own) else ():
-                block.module.forward = block.again
+            for block in self._blocks[: own.index(True)] if any(own) else ():
+                block.module.forward = block.forward
                 stack.callback(delattr, block.module, "forward")
             yield
 
-    def _note(self, name: str) -> Callable[..., None]:
-        def note(module: nn.Module, arguments: Any, options: Any, output: Any) -> None:
-            given = list(tensors_in([*arguments, *options.values()]))
+    def _hook_of(self, name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, arguments: Any, options: Any, output: Any) -> None:
+            inputs = list(tensors_in([*arguments, *options.values()]))
             versions = Versions(("output", tensor) for tensor in tensors_in([output]))
-            self._ran.append(_Block(name, module, given, output, versions))
+            self._blocks.append(_Block(name, module, inputs, output, versions))
 
-        return note
+        return hook
 
 
 def _blocks(model: nn.Module) -> dict[str, nn.Module]:
     """Return the modules of the outermost lists of modules, by path."""
-    found: dict[str, nn.Module] = {}
+    blocks: dict[str, nn.Module] = {}
     lists: list[str] = []
     for name, module in named_modules(model):
-        if any(name.startswith(f"{block}.") for block in found):
+        if any(name.startswith(f"{block}.") for block in blocks):
             continue
         if isinstance(module, nn.ModuleList):
             lists.append(name)
         elif name.rpartition(".")[0] in lists:
-            found[name] = module
-    return found
+            blocks[name] = module
+    return blocks
 
 
 def _is_plain(output: Any) -> bool:
-    """Return whether all of an output is known to stay as it is, unless its version says so."""
+    """Return whether an output has only tensors whose versions tell modifications."""
     if isinstance(output, Tensor):
         return not output.is_inference()
     return output is None or (isinstance(output, tuple) and all(map(_is_plain, output)))
 
 
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return one is other or (
-        (one.shape, one.dtype, one.device) == (other.shape, other.dtype, other.device)
-        and torch.equal(one, other)
+def _equal(first: Tensor, second: Tensor) -> bool:
+    return first is second or (
+        (first.shape, first.dtype, first.device) == (second.shape, second.dtype, second.device)
+        and torch.equal(first, second)
     )

@@ -19,9 +19,8 @@ from regard.errors import check_positive, first_line
 from regard.recording.opening import PARTIAL
 from regard.recording.request_memory import RequestMemory
 from regard.recording.save import save
-from regard.vllm.captured import Keeping
 from regard.vllm.engine import check_runner, plain_name, tensor_parallel_ranks
-from regard.vllm.watcher import EndedRequest, EngineWatcher, WhatToWatch
+from regard.vllm.watcher import EndedRequest, EngineOptions, EngineWatcher
 
 MOST = 16
 """How many requests may run while they are recorded, and how many may wait to be written."""
@@ -84,14 +83,13 @@ class RequestRecorder:
         self._model, self._tokenizer = _model_name(config), _tokenizer(config)
         self._watcher = EngineWatcher(
             runner,
-            WhatToWatch(
-                module=wanted(where),
-                name=plain_name,
-                request=self._is_chosen,
+            EngineOptions(
+                wanted=wanted(where),
+                offload="cpu",
+                request_name=plain_name,
+                is_request_wanted=self._is_chosen,
                 obstacle=self._obstacle,
-                keeping=Keeping(offload="cpu"),
-                reductions=None,
-                ended=self._take,
+                on_end=self._take,
             ),
         )
         if not self._watcher.num_layers:

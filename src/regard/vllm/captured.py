@@ -1,38 +1,34 @@
-"""The steps of one request in one layer, joined to one call."""
+"""The steps of one request in one layer, joined to one call.
+
+The engine computes the prompt in one or several steps, and each generated token in a step of its
+own. Of each step, the new rows are kept:
+
+    position     0 1 2 │ 3 4 5 6 │ 7 │ 8 │ …
+                 prefix   prompt   generated
+    keys, values  read │ kept    │   │   │      a row and a column of the matrix for each position,
+    queries            │ kept    │   │   │      but no row of the prefix, which was computed before
+    outputs            │ kept    │   │   │      until they are compared
+
+A step that does not begin where the last one ended follows a prefix that was found in the cache, or
+a preemption, after which the engine computes tokens again. The keys before it are then read from
+the cache.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.call import Attention, detached
-from regard.calls.call import AttentionCall, layer_index
-from regard.calls.check import EMPTY, NOT_COMPARED, Check, row_gaps, tolerance
+from regard.attention.call import detached
+from regard.calls.call import AttentionCall
+from regard.calls.check import EMPTY, NOT_COMPARED, Check, ComparedRows, largest_gaps, tolerance
+from regard.calls.options import Options
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
 from regard.vllm.layer import WatchedLayer
-
-_CHUNK = 1 << 24
-"""Number of weights computed at a time for a check."""
-
-
-@dataclass(frozen=True)
-class Keeping:
-    """Options for the kept tensors of a request.
-
-    Attributes:
-        check: whether to compare rows with the output of the engine.
-        values: whether calls have values.
-        offload: device to move tensors to; None to leave them where they are.
-    """
-
-    check: bool = True
-    values: bool = False
-    offload: str | None = None
 
 
 @dataclass(eq=False)
@@ -41,13 +37,13 @@ class Captured:
 
     Attributes:
         layer: the layer.
-        keeping: options for the kept tensors.
+        options: options of the watcher.
         first_query: position of the first query: after the prompt's cached prefix, if it has one.
         num_tokens: number of tokens whose keys are known.
     """
 
     layer: WatchedLayer
-    keeping: Keeping
+    options: Options
     first_query: int = 0
     num_tokens: int = 0
     _prefix: Tensor | None = None
@@ -55,6 +51,7 @@ class Captured:
     _rows: list[Tensor] = field(default_factory=list[Tensor])
     """Of each step keys, values, queries and outputs, [tokens, all their heads, key_dim]."""
     _compared: list[int] = field(default_factory=list[int])
+    """Positions of the rows to compare with the output."""
 
     def add(
         self,
@@ -74,9 +71,8 @@ class Captured:
             compared: positions of the rows to compare with the output.
         """
         # One copy: the engine overwrites its tensors in the next step.
-        parts = [key, value, query, output] if self.keeping.check else [key, value, query]
-        rows = torch.cat(parts, dim=1)
-        self._rows.append(rows if self.keeping.offload is None else rows.to(self.keeping.offload))
+        parts = [key, value, query, output] if self.options.check else [key, value, query]
+        self._rows.append(self._moved(torch.cat(parts, dim=1)))
         self._compared += compared
         self.num_tokens += len(query)
 
@@ -88,20 +84,20 @@ class Captured:
     def restart(self, pairs: Float[Tensor, "tokens two_key_heads key_dim"], position: int) -> None:
         """Continue at a position that does not follow the last step.
 
-        The engine has found a prefix in its cache, or has preempted the request and computes some
-        of its tokens again. Earlier keys may come from another request by now, so they are read
-        from the cache.
+        Earlier keys may come from another request by now, so they are read from the cache.
 
         Args:
             pairs: the keys and values before the position that can be attended to.
             position: position of the next token.
         """
-        if self.keeping.offload is not None:
-            pairs = pairs.to(self.keeping.offload)
+        # 1. Keys and values of all positions before: known, out of reach of every query from here
+        #    on, read from the cache.
+        pairs = self._moved(pairs)
         known = self._pairs()[: position - len(pairs)] if self.num_tokens else pairs[:0]
-        # Out of reach of every query from here on.
-        unknown = pairs.new_zeros(position - len(pairs) - len(known), *pairs.shape[1:])
-        pairs = torch.cat([known, unknown, pairs])
+        unreachable = pairs.new_zeros(position - len(pairs) - len(known), *pairs.shape[1:])
+        pairs = torch.cat([known, unreachable, pairs])
+
+        # 2. Rows before the position stay, with these keys; if there are none, all is prefix.
         if self.first_query < position <= self.num_tokens:
             rows = torch.cat(self._rows)[: position - self.first_query]
             rows[:, : pairs.shape[1]] = pairs[self.first_query :]
@@ -112,137 +108,80 @@ class Captured:
         self._compared = [row for row in self._compared if self.first_query <= row < position]
         self.num_tokens = position
 
+    def _moved(self, tensor: Tensor) -> Tensor:
+        return tensor if self.options.offload is None else tensor.to(self.options.offload)
+
     def _pairs(self) -> Float[Tensor, "tokens two_key_heads key_dim"]:
         """Return all keys and values."""
-        num_heads = 2 * self.layer.module.num_kv_heads
+        num_heads = 2 * self.layer.num_key_heads
         parts = [rows[:, :num_heads] for rows in self._rows]
         return torch.cat(parts if self._prefix is None else [self._prefix, *parts])
 
-    def joined(self) -> "_Joined":
-        """Return the tensors of all steps."""
-        layer, sinks = self.layer, self.layer.sinks
-        heads, key_heads = layer.module.num_heads, layer.module.num_kv_heads
-        key, value = _by_heads(self._pairs()).split(key_heads, dim=1)
-        rows = _by_heads(torch.cat([part[:, 2 * key_heads :] for part in self._rows]))
-        query, output = rows[:, :heads], rows[:, heads:]
-        call = Attention(
+    def joined(self) -> tuple[Scores, ComparedRows]:
+        """Return the scores of all steps, and the rows to compare with the output."""
+        # 1. The tensors of all steps.
+        attention, num_key_heads = self.layer.attention, self.layer.num_key_heads
+        key, value = _by_heads(self._pairs()).split(num_key_heads, dim=1)
+        rows = _by_heads(torch.cat([part[:, 2 * num_key_heads :] for part in self._rows]))
+        query, output = rows[:, : attention.num_heads], rows[:, attention.num_heads :]
+        call = replace(
+            attention,
             query=query,
             key=key,
-            value=value if self.keeping.values else None,
-            pattern=layer.pattern,
-            bias=layer.bias,
-            scale=layer.scale,
-            sinks=None if sinks is None else sinks.to(query.device),
-            positions=range(self.first_query, self.first_query + query.shape[2]),
-        )
-        # A view would keep the whole tensor.
-        source = Scores(call.kept(partial(detached, copy=True)))
-        rows = torch.tensor(self._compared) - self.first_query
-        return _Joined(source, value, output, rows)
-
-    def call(self, index: int, source: Scores, check: Check) -> AttentionCall:
-        """Return one call for all steps."""
-        _, heads, queries, keys = source.shape
-        return self._call(
-            index,
-            batch=1,
-            heads=heads,
-            key_heads=source.call.key.shape[1],
-            queries=queries,
-            keys=keys,
-            dtype=source.call.query.dtype,
-            pattern=self.layer.pattern,
-            check=check,
-            view=View.whole(source),
+            value=value,
+            sinks=None if attention.sinks is None else attention.sinks.to(query.device),
+            positions=range(self.first_query, self.num_tokens),
         )
 
-    def failed(self, index: int, problem: str) -> AttentionCall:
-        """Return a call that has a problem instead of a matrix."""
-        return self._call(index, problem=problem)
+        # 2. The compared rows.
+        positions = torch.tensor(self._compared, dtype=torch.int64, device="cpu")
+        chosen = positions - self.first_query
+        compared = replace(call, query=query[:, :, chosen], positions=positions)
 
-    def _call(self, index: int, **more: Any) -> AttentionCall:
-        name = self.layer.name
-        return AttentionCall(
-            index=index,
-            module=name,
-            kind="self",
-            layer=layer_index(name),
-            kernel=self.layer.kernel,
-            **more,
-        )
-
-
-@dataclass(frozen=True)
-class _Joined:
-    """The tensors of a layer for all steps.
-
-    Attributes:
-        source: its scores.
-        value: its values, [1, key_heads, keys, key_dim].
-        output: the output of the engine, [1, heads, queries, key_dim].
-        compared: the rows to compare with the output, [rows].
-    """
-
-    source: Scores
-    value: Tensor
-    output: Tensor
-    compared: Int[Tensor, "rows"]
-
-    @property
-    def kind(self) -> tuple[Any, ...]:
-        """What layers that are compared together have in common."""
-        source, call = self.source, self.source.call
-        sizes = (source.shape, source.call.key.shape, source.call.query.dtype)
-        positions = (call.first_position, *self.compared.tolist())
-        alone = id(self) if source.biased or call.sinks is not None else None
-        return call.pattern, call.scale, sizes, positions, alone
+        # 3. The kept tensors: copies, since views would keep all of `rows`.
+        kept = replace(call, value=value if self.options.values else None)
+        source = Scores(kept.kept(partial(detached, copy=True)))
+        return source, ComparedRows(compared, output[:, :, chosen])
 
 
 def joined_calls(layers: Sequence[Captured]) -> list[AttentionCall]:
     """Return one call of each layer for all steps, compared with the output of the engine."""
-    parts = [one.joined() for one in layers]
-    checks = [NOT_COMPARED] * len(parts)
-    if layers and layers[0].keeping.check:
-        by_kind: dict[tuple[Any, ...], list[int]] = {}
-        for index, part in enumerate(parts):
-            by_kind.setdefault(part.kind, []).append(index)
-        for same in by_kind.values():
-            for index, check in zip(same, _checks([parts[i] for i in same]), strict=True):
-                checks[index] = check
-    together = zip(layers, parts, checks, strict=True)
+    joined = [captured.joined() for captured in layers]
+    compared = [rows for _, rows in joined]
+    checks = [NOT_COMPARED] * len(layers)
+    if layers and layers[0].options.check:
+        checks = _checks(compared)
     return [
-        one.call(index, part.source, check) for index, (one, part, check) in enumerate(together)
+        _call(captured.layer, source, check)
+        for captured, (source, _), check in zip(layers, joined, checks, strict=True)
     ]
 
 
-def _checks(parts: Sequence[_Joined]) -> list[Check]:
-    """Compare rows of every step with the output of the engine, in several layers of a kind."""
-    source, compared = parts[0].source, parts[0].compared
-    _, heads, _, keys = source.shape
-    if not len(compared) or not keys:
-        return [EMPTY] * len(parts)
-    most_rows = max(1, _CHUNK // (heads * keys))
-    at_once = max(1, most_rows // len(compared))
-    gaps: list[Tensor] = []
-    for start in range(0, len(parts), at_once):
-        some = parts[start : start + at_once]
-        # Layers as the sequences of a batch: small operations take as long as larger ones.
-        key = torch.cat([part.source.whole_key for part in some])
-        value = torch.cat([part.value for part in some])
-        found: list[Tensor] = []
-        for rows in compared.split(most_rows):
-            here = rows.to(source.device)
-            query = torch.cat([part.source.whole_query[:, :, here] for part in some])
-            output = torch.cat([part.output[:, :, here] for part in some])
-            positions = source.positions(rows)
-            of_rows = replace(source.call, query=query, key=key, positions=positions, value=None)
-            found.append(
-                row_gaps(Scores(of_rows), value, output, range(len(rows))).amax(dim=(1, 2))
-            )
-        gaps.append(torch.stack(found).amax(dim=0))
-    allowed = tolerance(parts[0].output.dtype)
-    return [Check(gap, allowed) for gap in torch.cat(gaps)]
+def _checks(compared: Sequence[ComparedRows]) -> list[Check]:
+    """Compare rows with the output of the engine, of the same steps in each layer."""
+    if not all(rows.output.numel() for rows in compared):
+        return [EMPTY] * len(compared)
+    gaps = largest_gaps(compared)
+    return [
+        Check(gap, tolerance(rows.output.dtype)) for gap, rows in zip(gaps, compared, strict=True)
+    ]
 
 
-def _by_heads(rows: Float[Tensor, "tokens heads key_dim"]) -> Float[Tensor, "1 heads tokens dim"]:
+def _call(layer: WatchedLayer, source: Scores, check: Check) -> AttentionCall:
+    batch, heads, queries, keys = source.shape
+    return replace(
+        layer.call,
+        batch=batch,
+        heads=heads,
+        key_heads=layer.num_key_heads,
+        queries=queries,
+        keys=keys,
+        dtype=source.call.query.dtype,
+        pattern=source.call.pattern,
+        check=check,
+        view=View.whole(source),
+    )
+
+
+def _by_heads(rows: Float[Tensor, "tokens heads dim"]) -> Float[Tensor, "1 heads tokens dim"]:
     return rows.transpose(0, 1)[None]

@@ -49,6 +49,7 @@ def check_runner(runner: Any, *, tensor_parallel: bool = False) -> None:
     config = runner.vllm_config
     parallel, model = config.parallel_config, config.model_config
     most_workers = parallel.tensor_parallel_size if tensor_parallel else 1
+
     obstacles = {
         "it compiles the model and may replay it as a CUDA graph, unseen: make it with "
         "enforce_eager=True": not model.enforce_eager,
@@ -69,6 +70,7 @@ def check_runner(runner: Any, *, tensor_parallel: bool = False) -> None:
         "its model is multi-modal": model.is_multimodal_model,
         "its model is an encoder–decoder": model.is_encoder_decoder,
     }
+
     for obstacle, present in obstacles.items():
         if present:
             raise ValueError(f"llm can't be watched: {obstacle}")

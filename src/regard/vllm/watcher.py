@@ -1,22 +1,32 @@
-"""Capture the inputs and outputs of the layers of an engine, request by request."""
+"""Capture the inputs and outputs of the layers of an engine, request by request.
 
-from collections.abc import Callable, Generator, Sequence
+A step of an engine runs the model on a batch of rows: the next tokens of several requests, one
+request after the other. Two methods are wrapped, on their objects:
+
+    execute_model        a step: requests that have ended are passed on, with their calls
+      impl.forward       a layer: the rows of each watched request are copied
+
+Rows are assigned to requests in the first layer of a step, when the engine has prepared its batch.
+Each layer compares that with the metadata of its attention. Errors inside of a step become the
+problem of requests: watching must not break an engine.
+"""
+
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.calls.call import AttentionCall
 from regard.calls.check import sampled_rows
+from regard.calls.options import Options
 from regard.errors import first_line
-from regard.matrix.reduction import AnyReduction
 from regard.matrix.source import as_tensor
-from regard.vllm.cache import CacheReader
-from regard.vllm.captured import Captured, Keeping, joined_calls
+from regard.vllm.captured import Captured, joined_calls
 from regard.vllm.layer import WatchedLayer, has_attention, watched_layer
 
 
@@ -92,42 +102,22 @@ class _Batch:
     watched: list[_Rows]
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A watched layer, the block size of its cache, and its number."""
-
-    layer: WatchedLayer
-    block_size: int
-    index: int
-
-    @cached_property
-    def reader(self) -> CacheReader:
-        """The reader of its cache, which few requests need."""
-        return CacheReader(self.layer.module, self.block_size)
-
-
-@dataclass(frozen=True)
-class WhatToWatch:
-    """Options of a watcher.
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions(Options):
+    """Options of the watcher of an engine.
 
     Attributes:
-        module: returns whether to watch a layer, from its path and itself.
-        name: returns the name of a request, from its id in the engine.
-        request: returns whether to watch a request, from its name.
+        request_name: returns the name of a request, from its id in the engine.
+        is_request_wanted: returns whether to watch a request, from its name.
         obstacle: returns why a request can't be kept, "" if it can, from its id in the engine and
             its number of tokens; called before each step.
-        keeping: options for kept tensors.
-        reductions: the reductions of each call; if any, no tensors are kept.
-        ended: called with each request that has ended.
+        on_end: called with each request that has ended.
     """
 
-    module: Callable[[str, nn.Module], bool]
-    name: Callable[[str], str]
-    request: Callable[[str], bool]
+    request_name: Callable[[str], str]
+    is_request_wanted: Callable[[str], bool]
     obstacle: Callable[[str, int], str]
-    keeping: Keeping
-    reductions: Sequence[AnyReduction] | None
-    ended: Callable[[EndedRequest], None]
+    on_end: Callable[[EndedRequest], None]
 
 
 class EngineWatcher:
@@ -135,24 +125,24 @@ class EngineWatcher:
 
     Args:
         runner: the model runner of the engine, an object of vLLM.
-        what: its options.
+        options: its options.
 
     Raises:
-        ValueError: a layer is not understood.
+        ValueError: a layer is not supported.
     """
 
-    def __init__(self, runner: Any, what: WhatToWatch) -> None:
-        self._runner, self._what = runner, what
+    def __init__(self, runner: Any, options: EngineOptions) -> None:
+        self._runner, self._options = runner, options
         self._input_ids = runner.input_ids
-        sizes = _block_sizes(runner)
-        chosen = [
-            watched_layer(name, module)
+        modules = [
+            (name, module)
             for name, module in runner.get_model().named_modules()
-            if has_attention(module) and what.module(name, module)
+            if has_attention(module) and options.wanted(name, module)
         ]
-        self._places = [
-            _Place(layer, sizes[layer.module.layer_name], index)
-            for index, layer in enumerate(chosen)
+        block_sizes = _block_sizes(runner)
+        self._layers = [
+            watched_layer(index, name, module, block_sizes)
+            for index, (name, module) in enumerate(modules)
         ]
         self._requests: dict[str, _Request | None] = {}
         self._scheduled: dict[str, int] | None = None
@@ -163,24 +153,20 @@ class EngineWatcher:
     @property
     def num_layers(self) -> int:
         """Number of watched layers."""
-        return len(self._places)
+        return len(self._layers)
 
     @property
     def token_bytes(self) -> int:
-        """Bytes that are kept of a token: its queries, keys, values and outputs in all layers."""
-        modules = [place.layer.module for place in self._places]
-        return sum(
-            2 * (one.num_heads + one.num_kv_heads) * one.head_size * one.dtype.itemsize
-            for one in modules
-        )
+        """Bytes that are kept of a token, in all layers."""
+        return sum(layer.token_bytes for layer in self._layers)
 
     def __enter__(self) -> Self:
         with ExitStack() as entering:
             entering.callback(self._end_all)
-            entering.enter_context(_replaced(self._runner, "execute_model", self._wrapped_step))
-            for place in self._places:
-                wrap = partial(self._wrapped_layer, place)
-                entering.enter_context(_replaced(place.layer.module.impl, "forward", wrap))
+            entering.enter_context(_wrapped(self._runner, "execute_model", self._wrapped_step))
+            for layer in self._layers:
+                wrap = partial(self._wrapped_layer, layer)
+                entering.enter_context(_wrapped(layer.module.impl, "forward", wrap))
             self._entered = entering.pop_all()
         return self
 
@@ -195,19 +181,21 @@ class EngineWatcher:
             raise self._error
 
     def _wrapped_step(self, execute_model: Callable[..., Any]) -> Callable[..., Any]:
-        def execute(scheduler_output: Any, *arguments: Any, **more: Any) -> Any:
+        def execute(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
             # A set, and all workers need one order.
-            for request in sorted(scheduler_output.finished_req_ids):
-                self._end(request, finished=True)
+            for identifier in sorted(scheduler_output.finished_req_ids):
+                self._end(identifier, finished=True)
             self._scheduled, self._batch = scheduler_output.num_scheduled_tokens, None
             try:
-                return execute_model(scheduler_output, *arguments, **more)
+                return execute_model(scheduler_output, *args, **kwargs)
             finally:
                 self._scheduled = self._batch = None
 
         return execute
 
-    def _wrapped_layer(self, place: _Place, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrapped_layer(
+        self, watched: WatchedLayer, forward: Callable[..., Any]
+    ) -> Callable[..., Any]:
         def attend(
             layer: Any,
             query: Tensor,
@@ -216,27 +204,23 @@ class EngineWatcher:
             kv_cache: Tensor,
             attn_metadata: Any,
             output: Tensor,
-            *arguments: Any,
-            **more: Any,
+            *args: Any,
+            **kwargs: Any,
         ) -> Any:
             result = forward(
-                layer, query, key, value, kv_cache, attn_metadata, output, *arguments, **more
+                layer, query, key, value, kv_cache, attn_metadata, output, *args, **kwargs
             )
             # The engine warms up without metadata.
             if self._scheduled is not None and attn_metadata is not None:
+                tensors = (query, key, value, output.view(query.shape))
                 with torch.inference_mode(False):
-                    self._see(
-                        place,
-                        (query, key, value, output.view(query.shape)),
-                        kv_cache,
-                        attn_metadata,
-                    )
+                    self._capture(watched, tensors, kv_cache, attn_metadata)
             return result
 
         return attend
 
-    def _see(
-        self, place: _Place, tensors: tuple[Tensor, ...], cache: Tensor, metadata: Any
+    def _capture(
+        self, layer: WatchedLayer, tensors: tuple[Tensor, ...], cache: Tensor, metadata: Any
     ) -> None:
         """Capture a step of a layer."""
         if self._batch is None:
@@ -244,30 +228,21 @@ class EngineWatcher:
         watched = self._batch.watched
         if not watched:
             return
-        with _noting_problems(*(rows.request for rows in watched)):
+        with _errors_as_problems(*(rows.request for rows in watched)):
             _check_metadata(metadata, self._batch)
-        for rows in watched:
-            with _noting_problems(rows.request):
-                self._see_request(place, rows, tensors, cache, metadata)
 
-    def _see_request(
-        self,
-        place: _Place,
-        rows: _Rows,
-        tensors: tuple[Tensor, ...],
-        cache: Tensor,
-        metadata: Any,
-    ) -> None:
-        request, position = rows.request, rows.position
-        if request.problem:
-            return
-        captured = request.layers[place.index]
-        if position != captured.num_tokens:
-            blocks = metadata.block_table[rows.place]
-            pairs = place.reader.read(cache, blocks, captured.first_missing(position), position)
-            captured.restart(pairs, position)
-        query, key, value, output = (tensor[rows.start : rows.stop] for tensor in tensors)
-        captured.add(query, key, value, output, rows.compared)
+        for rows in watched:
+            if rows.request.problem:
+                continue
+            with _errors_as_problems(rows.request):
+                captured = rows.request.layers[layer.call.index]
+                if rows.position != captured.num_tokens:
+                    blocks = metadata.block_table[rows.place]
+                    first = captured.first_missing(rows.position)
+                    pairs = layer.reader.read(cache, blocks, first, rows.position)
+                    captured.restart(pairs, rows.position)
+                query, key, value, output = (tensor[rows.start : rows.stop] for tensor in tensors)
+                captured.add(query, key, value, output, rows.compared)
 
     def _read_batch(self) -> _Batch:
         """Return the rows of each request in the batch."""
@@ -276,41 +251,44 @@ class EngineWatcher:
         computed = batch.num_computed_tokens_cpu[: batch.num_reqs].tolist()
         starts, lengths, watched = [0], list[int](), list[_Rows]()
         for place, identifier in enumerate(batch.req_ids[: batch.num_reqs]):
+            # Its rows of the batch, and the positions of these in the request.
             start = starts[-1]
             stop, position = start + scheduled[identifier], computed[place]
             starts.append(stop)
             lengths.append(position + stop - start)
+
             request = self._request(identifier)
             if request is not None and self._is_kept(request, identifier, lengths[-1]):
                 if len(request.tokens) != position:
                     request.tokens = batch.token_ids_cpu[place, :position].tolist()
                 request.tokens += self._input_ids.gpu[start:stop].tolist()
-                chosen = as_tensor(sampled_rows(stop - start, position)) + position
-                watched.append(_Rows(request, place, start, stop, position, chosen.tolist()))
+                compared = as_tensor(sampled_rows(stop - start, position)) + position
+                watched.append(_Rows(request, place, start, stop, position, compared.tolist()))
         return _Batch(starts, lengths, watched)
 
     def _request(self, identifier: str) -> _Request | None:
         """Return a request; None if it isn't watched."""
         if identifier not in self._requests:
-            name = self._what.name(identifier)
-            layers = [Captured(place.layer, self._what.keeping) for place in self._places]
-            self._requests[identifier] = _Request(name, layers) if self._is_wanted(name) else None
+            name = self._options.request_name(identifier)
+            request = _Request(name, self._empty_layers()) if self._is_wanted(name) else None
+            self._requests[identifier] = request
         return self._requests[identifier]
 
+    def _empty_layers(self) -> list[Captured]:
+        return [Captured(layer, self._options) for layer in self._layers]
+
     def _is_kept(self, request: _Request, identifier: str, num_tokens: int) -> bool:
-        """Return whether a request is kept in the step to come; else nothing of it is kept."""
+        """Return whether a request is kept in the step to come; if not, free its tensors."""
         if not request.problem:
-            with _noting_problems(request):
-                request.problem = self._what.obstacle(identifier, num_tokens)
-        if not request.problem:
-            return True
-        # Its tensors take memory that others may need.
-        request.layers = [Captured(one.layer, one.keeping) for one in request.layers]
-        return False
+            with _errors_as_problems(request):
+                request.problem = self._options.obstacle(identifier, num_tokens)
+        if request.problem:
+            request.layers = self._empty_layers()
+        return not request.problem
 
     def _is_wanted(self, name: str) -> bool:
         try:
-            return self._what.request(name)
+            return self._options.is_request_wanted(name)
         except Exception as error:  # noqa: BLE001
             # Raised after the block: an engine that fails in a step may hang.
             self._error = self._error or error
@@ -325,7 +303,7 @@ class EngineWatcher:
             request.problem = request.problem or "a step of the engine failed"
         with torch.inference_mode(False), torch.no_grad():
             calls = self._calls(request)
-        self._what.ended(
+        self._options.on_end(
             EndedRequest(identifier, request.name, finished, request.tokens, calls, request.problem)
         )
 
@@ -335,19 +313,19 @@ class EngineWatcher:
 
     def _calls(self, request: _Request) -> list[AttentionCall]:
         """Return the calls of a request, one of each layer."""
-        reductions = self._what.reductions
+        reductions = self._options.reductions
         if not request.problem:
-            with _noting_problems(request):
+            with _errors_as_problems(request):
                 calls = joined_calls(request.layers)
                 if reductions is None:
                     return calls
                 return [call.summarized(reductions) for call in calls]
-        return [one.failed(index, request.problem) for index, one in enumerate(request.layers)]
+        return [layer.call.failed(request.problem) for layer in self._layers]
 
 
 @contextmanager
-def _noting_problems(*requests: _Request) -> Generator[None]:
-    """Keep an error as the problem of requests: watching must not break an engine."""
+def _errors_as_problems(*requests: _Request) -> Generator[None]:
+    """Keep an error as the problem of requests."""
     try:
         yield
     except Exception as error:  # noqa: BLE001
@@ -356,7 +334,7 @@ def _noting_problems(*requests: _Request) -> Generator[None]:
 
 
 @contextmanager
-def _replaced(
+def _wrapped(
     owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> Generator[None]:
     """Wrap a method of an object, which may already be wrapped."""

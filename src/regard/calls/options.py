@@ -1,4 +1,4 @@
-"""Options of a watcher."""
+"""Options of a watcher, of models and of engines."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ class Options:
     Attributes:
         wanted: returns whether to watch a module, from its path and itself.
         reductions: the reductions of each call; if any, no tensors are kept.
-        copy: whether to copy tensors.
+        copy: whether to copy tensors; those of engines always are.
         check: whether to compare rows with the kernel's output.
         offload: the device for kept tensors, if another.
         values: whether to keep values too.
-        effects: whether to collect the gradients of outputs.
+        effects: whether to collect the gradients of outputs; engines have none.
     """
 
     wanted: Callable[[str, nn.Module], bool]

@@ -1,0 +1,42 @@
+"""Patches of functions that are shared by all threads, with a receiver of calls per thread."""
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from regard.capture.call import Receiver
+
+
+class Patch:
+    """A patch that is applied while any thread has a receiver.
+
+    Args:
+        begin: applies the patch, and returns the function that removes it.
+    """
+
+    def __init__(self, begin: Callable[[], Callable[[], None]]) -> None:
+        self._begin = begin
+        self._end: Callable[[], None] | None = None
+        self._lock = threading.Lock()
+        self._receivers: dict[int, Receiver] = {}
+
+    @contextmanager
+    def subscribed(self, receiver: Receiver) -> Generator[None]:
+        """Return a context in which a receiver gets the calls of this thread."""
+        thread = threading.get_ident()
+        with self._lock:
+            if not self._receivers:
+                self._end = self._begin()
+            self._receivers[thread] = receiver
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._receivers[thread]
+                if not self._receivers and self._end is not None:
+                    self._end()
+                    self._end = None
+
+    def receiver(self) -> Receiver | None:
+        """Return the receiver of this thread."""
+        return self._receivers.get(threading.get_ident())
