@@ -10,7 +10,7 @@ from torch import Tensor, distributed
 
 import regard
 from regard.attention import ring
-from regard.attention.ring.transfers import Ring
+from regard.distributed.ranks import Ranks
 from regard.patterns import Pattern
 from tests.attention.cases import Case, learned_tensors
 
@@ -43,19 +43,19 @@ def sharded(x: Tensor, order: Any) -> tuple[Tensor, Tensor, Tensor]:
 def planned(case: Case, dealt: list[Tensor]) -> tuple[Any, list[tuple[int, int]]]:
     """Return the plan of a call, and the rows that a rank really sends in it, and to whom."""
     mine, sent = dealt[distributed.get_rank()], []
-    exchange = Ring.exchange
+    exchange = Ranks.exchange
 
-    def noted(self: Ring, ahead: int, message: Tensor, num_rows: int) -> Any:
+    def noted(self: Ranks, ahead: int, message: Tensor, num_rows: int) -> Any:
         sent.append(((self.rank + ahead) % self.size, message.shape[2]))
         return exchange(self, ahead, message, num_rows)
 
     inputs = [x[:, :, mine] for x in (case.query, case.key, case.value)]
     options: dict[str, Any] = {"pattern": case.pattern, "positions": mine}
-    Ring.exchange = noted
+    Ranks.exchange = noted
     try:
         regard.attend(*inputs, **options, group=distributed.group.WORLD)
     finally:
-        Ring.exchange = exchange
+        Ranks.exchange = exchange
     return regard.plan(*inputs, **options, group=distributed.group.WORLD), sent
 
 

@@ -1,10 +1,8 @@
 """Attention over a sequence that several processes share, against one process."""
 
 import inspect
-import pickle
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from itertools import product
 from typing import Any, get_type_hints
@@ -17,7 +15,6 @@ from torch import Tensor
 
 import regard
 from regard.attention.ring import schedule
-from regard.attention.ring.content import described
 from regard.attention.ring.schedule import rank_work
 from regard.attention.ring.shards import shard_positions
 from regard.patterns import (
@@ -27,7 +24,6 @@ from regard.patterns import (
     documents,
     everyone,
     from_mask,
-    neighbours,
     padding,
     window,
 )
@@ -276,36 +272,6 @@ def test_what_does_not_fit_is_refused_on_all_ranks(
     for error in two(on_ranks.refused, first, second):
         with pytest.raises(ValueError, match=message):
             raise error
-
-
-class FromFunction(Pattern):
-    """A pattern with an attribute that one rank can't compare with another's."""
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-
-    def test(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return self.function(query, key)
-
-
-def test_content_is_compared() -> None:
-    some = [neighbours([(0, 1), (2, 3)]), documents(torch.arange(9) // 2), padding([3, 4])]
-    for pattern in [*some, ~some[0], some[0] | some[1], FromFunction(torch.less)]:
-        copy = pickle.loads(pickle.dumps(pattern))
-        pattern.allows([0, 1], [0, 1])  # Derived attributes are no content.
-        assert described(pattern) == described(copy)
-    assert described(FromFunction(torch.less)) != described(FromFunction(torch.greater))
-    first, second = (FromFunction(partial(isinstance, one)) for one in (1, 2))
-    assert described(first) != described(second)
-    with pytest.raises(TypeError, match=r"ranks can't compare their FromFunction: .*lambda"):
-        described(FromFunction(lambda: None))
-    bias = Relative(2, 8)
-    before = described(bias)
-    bias.eval()
-    assert described(bias) == before
-    with torch.no_grad():
-        bias.table[3, 1] = 1.0
-    assert described(bias) != before
 
 
 def test_type_hints_can_be_read() -> None:

@@ -77,6 +77,13 @@ def with_other_sinks() -> None:
     AttentionMatrix(x, x, sinks=torch.full((2,), float(distributed.get_rank())), group=group)
 
 
+def with_a_wrong_lse() -> None:
+    """Pass a log-sum-exp that does not fit, on rank 1 only."""
+    x = torch.randn(1, 2, 4, 3)
+    lse = torch.zeros(1, 2, 4 + distributed.get_rank())
+    AttentionMatrix(x, x, lse=lse, group=distributed.group.WORLD)
+
+
 def kept_after_modification(inference: bool) -> list[Tensor]:
     """Return rows of this rank, some computed before what they are made of was modified in place.
 

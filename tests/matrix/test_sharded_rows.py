@@ -135,6 +135,13 @@ def test_rows_of_another_rank_are_refused() -> None:
                 raise error
 
 
+def test_arguments_that_are_wrong_on_one_rank_are_refused_on_all() -> None:
+    with ranks(2) as two:
+        other, own = two(on_ranks.with_a_wrong_lse)
+    assert "of shape [1, 2, 4], got torch.float32 of shape [1, 2, 5]" in str(own)
+    assert str(other) == f"rank 1 has failed: ValueError: {own}"
+
+
 @pytest.mark.parametrize("inference", [False, True])
 def test_a_matrix_is_independent_of_tensors_that_are_modified_later(inference: bool) -> None:
     with ranks(2) as two:

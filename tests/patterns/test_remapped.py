@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.attention.ring.content import described
+from regard.distributed.content import described
 from regard.patterns import (
     Cover,
     Pattern,

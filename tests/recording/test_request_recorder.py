@@ -15,6 +15,7 @@ from regard import AttentionMatrix, causal, window
 from regard.attention.call import Attention
 from regard.calls import AttentionCall
 from regard.calls.check import EMPTY
+from regard.distributed.ranks import RankError, Ranks
 from regard.patterns import Pattern
 from regard.recording import open, request_recorder
 from regard.recording.request_memory import RequestMemory
@@ -23,6 +24,8 @@ from regard.vllm import watcher as watcher_module
 from regard.vllm.captured import Captured, joined_calls
 from regard.vllm.layer import WatchedLayer
 from regard.vllm.watcher import EndedRequest, EngineOptions, EngineWatcher
+from tests.ranks import ranks
+from tests.recording import on_ranks
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -60,7 +63,7 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> Any:
     tokenizer = SimpleNamespace(convert_ids_to_tokens=_as_text)
     monkeypatch.setattr(request_recorder, "EngineWatcher", Watcher)
     monkeypatch.setattr(request_recorder, "check_runner", returning(None))
-    monkeypatch.setattr(request_recorder, "tensor_parallel_group", returning(None))
+    monkeypatch.setattr(request_recorder, "tensor_parallel_ranks", returning(Ranks()))
     monkeypatch.setattr(request_recorder, "_tokenizer", returning(tokenizer))
     model = SimpleNamespace(enable_prompt_embeds=False, served_model_name="small")
     return SimpleNamespace(vllm_config=SimpleNamespace(model_config=model), options=None)
@@ -183,20 +186,26 @@ def test_nothing_is_gathered_that_is_not_written(
     """What one of the workers can't keep, none of them brings together."""
     gathered: list[object] = []
 
-    def together(calls: list[AttentionCall], group: object) -> list[AttentionCall]:
+    def together(calls: list[AttentionCall], ranks: Ranks) -> list[AttentionCall]:
         gathered.append(calls)
         return calls
 
     others: list[str] = []
 
-    def all_ranks(mine: str, group: object) -> list[str]:
-        return [mine, *others]
+    class TwoRanks(Ranks):
+        """Stands for the first of two workers."""
+
+        def __init__(self) -> None:
+            self.group, self.rank, self.size = None, 0, 2
+
+        def run(self, work: Callable[[], Any]) -> Any:
+            result = work()
+            for problem in others:
+                raise RankError(f"rank 1 has failed: {problem}")
+            return result
 
     patch = monkeypatch.setattr
-    patch(request_recorder, "tensor_parallel_group", returning("group"))
-    patch(request_recorder.distributed, "get_world_size", returning(2))
-    patch(request_recorder.distributed, "get_rank", returning(0))
-    patch(request_recorder, "from_all_ranks", all_ranks)
+    patch(request_recorder, "tensor_parallel_ranks", returning(TwoRanks()))
     patch(request_recorder, "_with_all_heads", together)
     made = recorder(runner, tmp_path, max_bytes=1000)
     for name in ("a", "b", "c"):
@@ -204,15 +213,27 @@ def test_nothing_is_gathered_that_is_not_written(
     # Each worker gets the heads of all.
     assert "took 1,200 bytes" in runner.options.obstacle("a", 6)
     runner.options.on_end(ended("a", 6))
-    others.append("another worker has no memory")
+    others.append("no memory")
     runner.options.on_end(ended("b", 4))
     assert not gathered
     others.clear()
     runner.options.on_end(ended("c", 4))
     state = written(made)
     assert len(gathered) == len(state["written"]) == 1
-    assert state["left_out"]["b"] == "another worker has no memory"
+    assert state["left_out"]["b"] == "rank 1 has failed: no memory"
     assert "max_bytes is 1,000" in state["left_out"]["a"]
+
+
+@pytest.mark.processes
+def test_all_workers_record_or_none() -> None:
+    with ranks(2) as two:
+        failed = two(on_ranks.started_recording, [1])
+        started = two(on_ranks.started_recording, [])
+    assert failed == [
+        {"error": "rank 1 has failed: ValueError: folder must be here", "has_recorder": False},
+        {"error": "folder must be here", "has_recorder": False},
+    ]
+    assert started == [{"recording": True, "has_recorder": True}] * 2
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_bytes"])

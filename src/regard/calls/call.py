@@ -335,24 +335,3 @@ def stack_of(module: str, kind: str) -> StackName:
     if kind == "cross":
         return "cross"
     return "encoder" if "encoder" in module.split(".") else "decoder"
-
-
-def head_order(call: AttentionCall, heads: Sequence[range], total: int | None) -> list[int]:
-    """Return ranks in the order of their heads, where several processes have the heads of a call.
-
-    Args:
-        call: the call, for messages.
-        heads: the numbers of the heads of each rank.
-        total: the number of heads of all ranks.
-
-    Raises:
-        ValueError: the ranks don't have each head once.
-    """
-    ranks = sorted(range(len(heads)), key=lambda rank: heads[rank].start)
-    numbers = [head for rank in ranks for head in heads[rank]]
-    if total is None or numbers != list(range(total)):
-        raise ValueError(
-            f"the ranks must have each head of {call} once, and have {numbers} of {total}: "
-            "pass group=, the tensor-parallel one"
-        )
-    return ranks

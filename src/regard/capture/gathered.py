@@ -6,9 +6,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, distributed
 
-from regard.attention.ring.transfers import from_all_ranks
-from regard.calls.call import AttentionCall, head_order
+from regard.calls.call import AttentionCall
 from regard.calls.check import worst
+from regard.distributed.head_shards import head_order
+from regard.distributed.ranks import Ranks, check_same
 from regard.matrix.reduction import Result
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
@@ -20,87 +21,84 @@ Calls = Sequence[AttentionCall]
 
 def gathered(calls: Calls, group: "distributed.ProcessGroup | None") -> list[AttentionCall]:
     """Return calls with all heads; arguments and errors as for `Seen.gather`."""
-    if not (distributed.is_available() and distributed.is_initialized()):
-        raise RuntimeError("gather() needs torch.distributed: call init_process_group first")
-    # An error here alone would leave the others waiting.
-    problem = next((found for found in map(_obstacle, calls) if found), "")
-    # All processes have the pattern, and tensors follow call by call.
-    left_out = {"view": None, "gradient": None, "projection": None, "pattern": None}
-    mine = [replace(call, **left_out) for call in calls]
-    kinds = [type(call.source).__name__ for call in calls]
-    everyone = from_all_ranks((problem, kinds, mine), group)
-    for rank, (theirs, _, _) in enumerate(everyone):
-        if theirs:
-            raise ValueError(f"rank {rank}: {theirs}")
-    if any(theirs != kinds for _, theirs, _ in everyone):
-        counts = [len(theirs) for _, theirs, _ in everyone]
-        raise ValueError(f"all ranks must have seen the same calls, got {counts} calls")
-    ranks = zip(*(theirs for _, _, theirs in everyone), strict=True)
-    return [_whole(call, parts, group) for call, parts in zip(calls, ranks, strict=True)]
+    ranks = Ranks.of(group)
+
+    def check() -> tuple[list[str], list[AttentionCall]]:
+        for call in calls:
+            _check_joinable(call)
+        # All processes have the pattern, and tensors follow call by call.
+        left_out = {"view": None, "gradient": None, "projection": None, "pattern": None}
+        kinds = [type(call.source).__name__ for call in calls]
+        return kinds, [replace(call, **left_out) for call in calls]
+
+    kinds, parts = zip(*ranks.gather(check), strict=True)
+    check_same([{"number of calls": len(of_rank)} for of_rank in kinds])
+    check_same([{"sources of calls": of_rank} for of_rank in kinds])
+    by_call = zip(calls, zip(*parts, strict=True), strict=True)
+    return [_whole(call, of_ranks, ranks) for call, of_ranks in by_call]
 
 
-def _obstacle(call: AttentionCall) -> str:
-    """Return why the heads of a call can't be joined to those of others, "" if they can."""
+def _check_joinable(call: AttentionCall) -> None:
+    """Check that the heads of a call can be joined to those of others.
+
+    Raises:
+        ValueError: they can't.
+    """
     source = call.source
     if source is None or call.num_all_heads is None:
-        return ""
+        return
     try:
         source.check()
         if isinstance(source, Scores):
             source.check_value()
     except Overwritten as error:
-        return f"{call}: {error}"
+        raise ValueError(f"{call}: {error}") from error
     if isinstance(source, Scores) and source.call.bias is not None and source.call.bias.num_heads:
-        return (
+        raise ValueError(
             f"{call} has a bias for each of its heads: gather summaries, with keep=[Entropy(), …]"
         )
-    return ""
 
 
-def _whole(
-    call: AttentionCall, parts: Calls, group: "distributed.ProcessGroup | None"
-) -> AttentionCall:
+def _whole(call: AttentionCall, parts: Calls, ranks: Ranks) -> AttentionCall:
     """Join one call of all ranks."""
-    traits = [(p.module, p.kind, p.batch, p.queries, p.keys, len(p.results)) for p in parts]
     failed = [part for part in parts if part.problem]
     if failed:
         return call.failed(failed[0].problem)
-    if len(set(traits)) != 1:
-        raise ValueError(f"all ranks must have seen the same calls, got {traits} for {call}")
+    names = ("module", "kind", "batch", "queries", "keys")
+    check_same([{f"{name} of {call}": getattr(part, name) for name in names} for part in parts])
+    check_same([{f"number of results of {call}": len(part.results)} for part in parts])
     if all(part.num_all_heads is None for part in parts):
         for part in parts[1:]:
             for first, other in zip(parts[0].results, part.results, strict=True):
                 _check_equal(call, first, other, list(first.tensors))
         return call
     total = parts[0].num_all_heads
-    ranks = head_order(call, [part.head_numbers for part in parts], total)
-    order = [parts[rank] for rank in ranks]
+    order = head_order(call, [part.head_numbers for part in parts], total)
+    parts = [parts[rank] for rank in order]
     assert total is not None
-    results = zip(*(part.results for part in order), strict=True)
+    results = zip(*(part.results for part in parts), strict=True)
     return replace(
         call,
         heads=total,
-        key_heads=sum(part.key_heads for part in order),
+        key_heads=sum(part.key_heads for part in parts),
         first_head=0,
         num_all_heads=None,
-        check=worst([part.check for part in order]),
+        check=worst([part.check for part in parts]),
         results=tuple(_joined(call, list(result)) for result in results),
-        view=_view(call, ranks, group),
+        view=_view(call, order, ranks),
         gradient=None,
         projection=None,
     )
 
 
-def _view(
-    call: AttentionCall, ranks: Sequence[int], group: "distributed.ProcessGroup | None"
-) -> View | None:
+def _view(call: AttentionCall, order: Sequence[int], ranks: Ranks) -> View | None:
     """Return the matrix of all heads, of ranks in the order of their heads; None if not kept."""
 
     def joined(tensor: Tensor | None, axis: int = 1) -> Tensor | None:
         if tensor is None:
             return None
-        found = from_all_ranks(tensor.cpu(), group)
-        return torch.cat([found[rank] for rank in ranks], dim=axis).to(tensor.device)
+        parts = ranks.gather(lambda: tensor.cpu())
+        return torch.cat([parts[rank] for rank in order], dim=axis).to(tensor.device)
 
     source = call.source
     if isinstance(source, Weights):

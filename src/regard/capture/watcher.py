@@ -27,7 +27,6 @@ from regard.capture.captured import (
     num_used_keys,
 )
 from regard.capture.gradients import follow, require_grad
-from regard.capture.head_shards import head_shard
 from regard.capture.listener import CallSite, Listener, Rank
 from regard.capture.masks import ParsedMask, Sizes
 from regard.capture.module_stack import Frame
@@ -35,6 +34,7 @@ from regard.capture.product import Product
 from regard.capture.projections import Projections
 from regard.capture.reading import InParts, Reading, are_heads_known
 from regard.capture.understood import counted_from, understood
+from regard.distributed.head_shards import head_shard
 from regard.errors import first_line
 from regard.internals import TRANSFORMED, in_functorch, is_backward, without_torch_function
 from regard.matrix.scores import Scores

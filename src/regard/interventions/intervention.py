@@ -11,11 +11,11 @@ from typing import NoReturn
 from torch import Tensor, nn
 
 from regard.capture.call import Call, KernelCall, UnreadableError, WrittenCall
-from regard.capture.head_shards import head_shard
 from regard.capture.listener import CallSite, Listener
 from regard.capture.module_stack import Frame
 from regard.capture.product import Product
 from regard.capture.reading import Reading, are_heads_known, num_heads_of
+from regard.distributed.head_shards import head_shard
 from regard.internals import (
     TRANSFORMED,
     in_functorch,

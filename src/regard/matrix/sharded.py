@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, distributed
+from torch import Tensor
 
 from regard.attention.call import Index, detached
 from regard.attention.ring.run import RingInputs
-from regard.attention.ring.shards import runs_of
-from regard.attention.ring.transfers import from_all_ranks
+from regard.attention.ring.shards import ShardPositions, runs_of
+from regard.distributed.ranks import Ranks
+from regard.matrix.arguments import check_given
 from regard.matrix.reduction import AnyReduction
 from regard.matrix.scores import Scores
 from regard.matrix.source import Source, as_tensor, read
@@ -27,15 +28,13 @@ class ShardedQueries:
 
     Attributes:
         own: the queries of this rank, [batch, heads, local, key_dim].
-        positions: their positions.
-        length: the number of positions of all ranks.
-        group: the ranks.
+        shards: the positions of all ranks.
+        ranks: the ranks.
     """
 
     own: Float[Tensor, "batch heads local key_dim"]
-    positions: Int[Tensor, "local"]
-    length: int
-    group: "distributed.ProcessGroup"
+    shards: ShardPositions
+    ranks: Ranks
     _versions: Versions = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -44,7 +43,7 @@ class ShardedQueries:
     @property
     def shape(self) -> tuple[int, ...]:
         batch, heads, _, key_dim = self.own.shape
-        return batch, heads, self.length, key_dim
+        return batch, heads, self.shards.length, key_dim
 
     @property
     def dtype(self) -> torch.dtype:
@@ -57,8 +56,9 @@ class ShardedQueries:
     @cached_property
     def _places(self) -> Int[Tensor, "length"]:
         """The place of each position among those of this rank, −1 if it has another rank."""
-        places = torch.full((self.length,), -1, device="cpu")
-        places[self.positions] = torch.arange(len(self.positions), device="cpu")
+        positions = self.shards.positions(self.ranks.rank)
+        places = torch.full((self.shards.length,), -1, device="cpu")
+        places[positions] = torch.arange(len(positions), device="cpu")
         return places
 
     def read(self, *indices: Index) -> Tensor:
@@ -96,31 +96,34 @@ def sharded_scores(
         lse: the log-sum-exp of the queries of this rank, [batch, heads, local]. It is copied.
 
     Raises:
-        ValueError: the ranks have different sinks.
+        TypeError: sinks or lse are no tensors.
+        ValueError: they don't fit the call, or the ranks have different sinks.
     """
-    inputs, group = call.inputs, call.ring.group
+    inputs, shards, ranks = call.inputs, call.shards, call.ranks
     query, key, _ = inputs.tensors
-    sinks_of_ranks = from_all_ranks(None if sinks is None else sinks.tolist(), group)
-    if any(rank_sinks != sinks_of_ranks[0] for rank_sinks in sinks_of_ranks):
-        raise ValueError(f"all ranks must have the same sinks, got {sinks_of_ranks}")
+
+    def check() -> list[float] | None:
+        check_given("lse", lse, query.device, tuple(query.shape[:3]))
+        check_given("sinks", sinks, query.device, (query.shape[1],))
+        return None if sinks is None else sinks.tolist()
+
+    ranks.same("sinks", check)
 
     # Rows of a tile need all their keys.
-    length, own = call.shards.length, inputs.query_positions
-    keys = torch.cat(from_all_ranks(key.detach().cpu(), group), dim=2)
-    order = torch.cat([call.shards.positions(rank) for rank in range(call.ring.size)]).argsort()
+    keys = shards.joined(ranks.gather(lambda: key.detach().cpu()), axis=2)
 
     known = None
     if lse is not None:
-        known = lse.new_full((*lse.shape[:2], length), torch.nan)
-        known[:, :, own.to(lse.device)] = lse.detach()
+        known = lse.new_full((*lse.shape[:2], shards.length), torch.nan)
+        known[:, :, shards.positions(ranks.rank).to(lse.device)] = lse.detach()
 
     whole = replace(
         inputs,
-        query=ShardedQueries(detached(query), own, length, group),
-        key=keys.index_select(2, order).to(key.device),
+        query=ShardedQueries(detached(query), shards, ranks),
+        key=keys.to(key.device),
         value=None,
         sinks=sinks,
-        positions=range(length),
+        positions=range(shards.length),
         lse=known,
     )
     return Scores(whole.kept())
@@ -151,46 +154,37 @@ def with_own_heads(view: View) -> tuple[View, int]:
     source, queries = view.source, sharded_queries(view.source)
     assert isinstance(source, Scores)
     assert queries is not None
-    rank, ranks = distributed.get_rank(queries.group), distributed.get_world_size(queries.group)
+    rank, size = queries.ranks.rank, queries.ranks.size
     heads, key_heads = source.shape[1], source.call.key.shape[1]
     if view.sizes != source.shape:
         raise ValueError("a matrix of several ranks must be whole, not a part")
     call = source.call
     if call.bias is not None and call.bias.num_heads:
         raise ValueError("a matrix of several ranks must have no bias for each head")
-    if heads < ranks:
-        raise ValueError(f"there must be a head for each of {ranks} ranks, got {heads}")
+    if heads < size:
+        raise ValueError(f"there must be a head for each of {size} ranks, got {heads}")
 
     # 1. The heads of each rank. Those of a group stay together, if there are enough key heads.
-    units = key_heads if key_heads >= ranks else heads
-    cuts = [units * cut // ranks * (heads // units) for cut in range(ranks + 1)]
+    units = key_heads if key_heads >= size else heads
+    cuts = [units * cut // size * (heads // units) for cut in range(size + 1)]
     own = range(cuts[rank], cuts[rank + 1])
     own_key_heads = [head * key_heads // heads for head in own]
     if units == key_heads:
         own_key_heads = sorted(set(own_key_heads))
 
     # 2. Their queries of all ranks, in the order of positions.
-    parts = _exchanged([queries.own[:, a:b] for a, b in pairwise(cuts)], queries.group)
-    order = torch.cat(from_all_ranks(queries.positions, queries.group)).argsort()
+    # A slice would be sent with all of its storage.
+    parts = [queries.own[:, first:stop].cpu().clone() for first, stop in pairwise(cuts)]
+    own_queries = queries.shards.joined(queries.ranks.deal(parts), axis=2)
 
     own_heads = replace(
         call,
-        query=torch.cat(parts, dim=2).index_select(2, order.to(queries.device)),
+        query=own_queries.to(queries.device),
         key=read(call.key, range(len(view.batch)), torch.tensor(own_key_heads), view.keys),
         sinks=None if call.sinks is None else call.sinks[own.start : own.stop],
         lse=None,
     )
     return View.whole(Scores(own_heads)), own.start
-
-
-def _exchanged(parts: Sequence[Tensor], group: "distributed.ProcessGroup") -> list[Tensor]:
-    """Send a part to each rank, and return the parts that they sent to this one."""
-    received: list[Any] = [None] * len(parts)
-    for rank, part in enumerate(parts):
-        gathered = received if rank == distributed.get_rank(group) else None
-        # A slice would be sent with all of its storage.
-        distributed.gather_object(part.cpu().clone(), gathered, group=group, group_dst=rank)
-    return [part.to(parts[0].device) for part in received]
 
 
 def rows_here(view: View) -> Iterator[slice]:
@@ -209,6 +203,6 @@ def merged_over_ranks(
     queries = sharded_queries(view.source)
     if queries is None:
         return states
-    by_reduction = zip(*from_all_ranks(list(states), queries.group), strict=True)
+    by_reduction = zip(*queries.ranks.gather(lambda: list(states)), strict=True)
     pairs = zip(reductions, by_reduction, strict=True)
     return [reduce(reduction.merge, parts) for reduction, parts in pairs]

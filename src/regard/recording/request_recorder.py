@@ -5,24 +5,21 @@ import re
 import shutil
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from torch import distributed
-
-from regard.attention.ring.transfers import from_all_ranks
 from regard.calls.call import AttentionCall
 from regard.capture.gathered import gathered
 from regard.capture.seen import Seen
 from regard.capture.where import wanted
+from regard.distributed.ranks import Ranks
 from regard.errors import check_positive, first_line
 from regard.recording.opening import PARTIAL
 from regard.recording.request_memory import RequestMemory
 from regard.recording.save import save
-from regard.vllm.engine import check_runner, plain_name, tensor_parallel_group
+from regard.vllm.engine import check_runner, plain_name, tensor_parallel_ranks
 from regard.vllm.watcher import EndedRequest, EngineOptions, EngineWatcher
 
 MOST = 16
@@ -63,7 +60,7 @@ class RequestRecorder:
         max_bytes: int,
         where: str | int | Iterable[str | int] | None,
     ) -> None:
-        self._group = tensor_parallel_group(runner)
+        self._ranks = tensor_parallel_ranks(runner)
         self._folder = Path(folder)
         if not self._folder.is_absolute() or not self._folder.is_dir():
             raise ValueError(f"folder must be the absolute path of a folder, got {folder!r}")
@@ -98,8 +95,7 @@ class RequestRecorder:
         if not self._watcher.num_layers:
             raise ValueError(f"where must match attention of the engine's model, got {where!r}")
         # Of all workers, which bring their heads together.
-        num_workers = 1 if self._group is None else distributed.get_world_size(self._group)
-        bounds = (max_tokens, max_bytes, num_workers * self._watcher.token_bytes)
+        bounds = (max_tokens, max_bytes, self._ranks.size * self._watcher.token_bytes)
         # Two, since only one worker has what waits, and all must refuse the same running requests.
         self._running_memory, self._waiting_memory = RequestMemory(*bounds), RequestMemory(*bounds)
         self._num_matching = self._num_chosen = self._num_skipped = 0
@@ -154,34 +150,33 @@ class RequestRecorder:
         if not request.finished:
             self._left_out[request.identifier] = "it was still running when recording stopped"
             return
-        problem = self._problem(request)
-        if self._group is not None:
+        try:
             # All or none bring their heads together, and one of them knows what waits.
-            problem = next(filter(None, from_all_ranks(problem, self._group)), "")
-        if problem:
+            self._ranks.run(lambda: self._reserve_memory(request))
+            if self._ranks.size > 1:
+                request = request._replace(calls=_with_all_heads(request.calls, self._ranks))
+        except Exception as error:  # noqa: BLE001
+            self._left_out[request.identifier] = first_line(error)
             self._waiting_memory.free(request.identifier)
-            self._left_out[request.identifier] = problem
             return
-        if self._group is not None:
-            try:
-                request = request._replace(calls=_with_all_heads(request.calls, self._group))
-            except Exception as error:  # noqa: BLE001
-                self._left_out[request.identifier] = first_line(error)
-                self._waiting_memory.free(request.identifier)
-                return
-            if distributed.get_rank(self._group):
-                self._waiting_memory.free(request.identifier)
-                return
+        if self._ranks.rank:
+            self._waiting_memory.free(request.identifier)
+            return
         self._num_handed_over += 1
         self._waiting.put(request)
 
-    def _problem(self, request: EndedRequest) -> str:
-        """Return why a request can't be written, "" if it can; then it has the memory to wait."""
-        if request.problem:
-            return request.problem
-        if self._num_handed_over - self._num_done >= MOST:
-            return f"{MOST} requests were waiting to be written"
-        return self._waiting_memory.take(request.identifier, len(request.tokens))
+    def _reserve_memory(self, request: EndedRequest) -> None:
+        """Reserve the memory of a request while it waits.
+
+        Raises:
+            ValueError: it can't be written.
+        """
+        problem = request.problem
+        if not problem and self._num_handed_over - self._num_done >= MOST:
+            problem = f"{MOST} requests were waiting to be written"
+        problem = problem or self._waiting_memory.take(request.identifier, len(request.tokens))
+        if problem:
+            raise ValueError(problem)
 
     def _write_all(self) -> None:
         while (request := self._waiting.get()) is not None:
@@ -227,16 +222,10 @@ def file_name(identifier: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", identifier)[-200:].lstrip(".-") or "request"
 
 
-def _with_all_heads(
-    calls: Sequence[AttentionCall], group: "distributed.ProcessGroup"
-) -> list[AttentionCall]:
+def _with_all_heads(calls: Sequence[AttentionCall], ranks: Ranks) -> list[AttentionCall]:
     """Return calls with the heads of all workers, which have as many each, in order."""
-    rank, size = distributed.get_rank(group), distributed.get_world_size(group)
-    mine = [
-        replace(call, first_head=rank * call.heads, num_all_heads=size * call.heads)
-        for call in calls
-    ]
-    return gathered(mine, group)
+    own = [call.sharded(ranks.rank * call.heads, ranks.size * call.heads) for call in calls]
+    return gathered(own, ranks.group)
 
 
 def _model_name(config: Any) -> str:

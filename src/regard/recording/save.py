@@ -21,6 +21,7 @@ from regard.calls.call import AttentionCall
 from regard.calls.choose import listed
 from regard.calls.first_pair import FirstPair, first_pairs
 from regard.calls.texts import TextLayer, check_whole, layers_of, rows_as_text, texts_of
+from regard.distributed.ranks import Ranks, check_same, is_initialized
 from regard.matrix import AttentionMatrix
 from regard.matrix.sharded import sharded_queries, with_own_heads
 from regard.printable import well_formed
@@ -38,7 +39,6 @@ from regard.recording.schema import ATTRIBUTE, Facts, FirstHead, Section, TextFa
 from regard.recording.stored import CallArrays
 from regard.recording.text import Offsets, write_text
 from regard.recording.write_call import write_call
-from regard.recording.writers import Writers
 
 _Text = tuple[Sequence[str], str | None, Offsets | None]
 """Tokens, their text and their offsets."""
@@ -112,11 +112,11 @@ def save(
     """
     path = Path(path)
     calls, group = _by_heads(listed(calls), group)
-    writers = _writers(calls, group)
+    ranks = _ranks(calls, group)
     with ExitStack() as stack:
-        lock = partial(_lock, stack, path, overwrite, writers)
-        writers.first(lock)
-        writers.run(lock if writers.rank else lambda: None)
+        lock = partial(_lock, stack, path, overwrite, ranks)
+        ranks.first(lock)
+        ranks.run(lock if ranks.rank else lambda: None)
         _write(
             calls,
             path.with_name(path.name + PARTIAL),
@@ -132,9 +132,9 @@ def save(
             target=None if target is None else well_formed(target),
             dtype=dtype,
             progress=progress,
-            writers=writers,
+            ranks=ranks,
         )
-        writers.first(lambda: put_in_place(path.with_name(path.name + PARTIAL), path, RECORDING))
+        ranks.first(lambda: put_in_place(path.with_name(path.name + PARTIAL), path, RECORDING))
     return open(path)
 
 
@@ -152,8 +152,8 @@ def _by_heads(
         if queries is None:
             found.append(call)
             continue
-        group = group or queries.group
-        if queries.group is not group:
+        group = group or queries.ranks.group
+        if queries.ranks.group is not group:
             raise ValueError("group must be that of the matrix: those ranks have its rows")
         view, first = with_own_heads(call.matrix.view)
         own = AttentionCall.of(AttentionMatrix.of(view), call.module, call.kind)
@@ -161,7 +161,7 @@ def _by_heads(
     return found, group
 
 
-def _writers(calls: Sequence[AttentionCall], group: "distributed.ProcessGroup | None") -> Writers:
+def _ranks(calls: Sequence[AttentionCall], group: "distributed.ProcessGroup | None") -> Ranks:
     """Return the processes that have the heads of calls.
 
     Raises:
@@ -169,23 +169,23 @@ def _writers(calls: Sequence[AttentionCall], group: "distributed.ProcessGroup | 
     """
     sharded = [call for call in calls if call.num_all_heads is not None]
     if group is None and not sharded:
-        return Writers()
-    if sharded and not (distributed.is_available() and distributed.is_initialized()):
+        return Ranks()
+    if sharded and not is_initialized():
         raise ValueError(
             f"{sharded[0]} has heads {sharded[0].heads_as_text}, and a recording has all: "
             "call save on all ranks"
         )
-    return Writers.of(group)
+    return Ranks.of(group)
 
 
-def _lock(stack: ExitStack, path: Path, overwrite: bool, writers: Writers) -> None:
+def _lock(stack: ExitStack, path: Path, overwrite: bool, ranks: Ranks) -> None:
     """Lock a recording for writing, on rank 0 before others."""
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.absolute().parent}: create it first")
-    if writers.rank:
+    if ranks.rank:
         stack.enter_context(joined_writer(path))
         return
-    stack.enter_context(sole_writer(path, RECORDING, joint=writers.size > 1))
+    stack.enter_context(sole_writer(path, RECORDING, joint=ranks.size > 1))
     _check_free(path, overwrite)
 
 
@@ -205,18 +205,19 @@ def _write(
     target: str | None,
     dtype: str | torch.dtype | None,
     progress: bool | None,
-    writers: Writers,
+    ranks: Ranks,
 ) -> None:
     """Write a recording, or its missing calls; arguments as for `save`."""
     listed_texts: list[_Text] = [] if source is None else [(source, source_text, None)]
     own_text = len(listed_texts)
     listed_texts.append((tokens, text, offsets))
 
-    def prepare() -> tuple[torch.dtype | None, list[TextLayer], FirstPair, Facts]:
+    def prepare() -> tuple[tuple[torch.dtype | None, list[TextLayer]], tuple[Facts, FirstPair]]:
         narrow = _dtype(dtype)
         texts = texts_of(tokens, source)
         layers = layers_of(calls, texts, batch)
         first = next(first_pairs(layers, batch))
+        first = replace(first, head=first.head + layers[first.layer].call.first_head)
         layers, texts = rows_as_text(layers, texts)
         check_whole(layers, texts)
         if len(texts) > len(listed_texts):
@@ -248,17 +249,17 @@ def _write(
             all_cells=[],
             digest="",
         )
-        return narrow, layers, first, facts
+        return (narrow, layers), (facts, first)
 
-    narrow, layers, first, facts = writers.run(prepare)
-    facts = _agreed(writers, facts)
-    first = replace(first, head=first.head + layers[first.layer].call.first_head)
-    facts = facts.model_copy(update={"first": _first_head(writers.gather(first))})
-    found = writers.first(lambda: _begin(folder, facts, listed_texts))
-    root = writers.run(lambda: _begun(folder, facts))
+    (narrow, layers), prepared = ranks.share(prepare)
+    all_facts, first = zip(*prepared, strict=True)
+    check_same([of_rank.model_dump(exclude={"date"}) for of_rank in all_facts])
+    facts = all_facts[0].model_copy(update={"first": _first_head(first)})
+    found = ranks.first(lambda: _begin(folder, facts, listed_texts))
+    root = ranks.run(lambda: _begun(folder, facts))
     group = root.require_group("calls")
     written: list[CallArrays] = []
-    shown = progress if writers.rank == 0 else False
+    shown = progress if ranks.rank == 0 else False
     for number, layer in enumerate(progressing(layers, "layers recorded", len(layers), shown)):
         call = replace(
             layer.call,
@@ -268,7 +269,7 @@ def _write(
             query_text=layer.queries.text,
             key_text=layer.keys.text,
         )
-        written.append(write_call(call, group, folder, batch, narrow, writers))
+        written.append(write_call(call, group, folder, batch, narrow, ranks))
     facts = facts.model_copy(
         update={
             "complete": True,
@@ -277,23 +278,7 @@ def _write(
             "error": max((call.facts.error for call in written), default=0.0),
         }
     )
-    writers.first(lambda: _finish(root, folder, facts, written))
-
-
-def _agreed(writers: Writers, facts: Facts) -> Facts:
-    """Return the facts of rank 0.
-
-    Raises:
-        ValueError: those of others are different.
-    """
-    everyone = writers.gather(facts)
-    for rank, theirs in enumerate(everyone):
-        for name, value in theirs:
-            if name != "date" and value != getattr(everyone[0], name):
-                raise ValueError(
-                    f"all ranks must record the same, and {name} of rank {rank} differ"
-                )
-    return everyone[0]
+    ranks.first(lambda: _finish(root, folder, facts, written))
 
 
 def _first_head(looks: Sequence[FirstPair]) -> FirstHead:

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from regard.attention.ring.transfers import from_all_ranks
 from regard.recording.request_recorder import RequestRecorder
-from regard.vllm.engine import tensor_parallel_group
+from regard.vllm.engine import tensor_parallel_ranks
 
 
 class RecordingWorker:
@@ -55,9 +54,9 @@ class RecordingWorker:
         if self._regard_recorder is not None and self._regard_recorder.is_recording:
             return {"error": "requests are being recorded already: call stop_recording first"}
         runner: Any = getattr(self, "model_runner")  # noqa: B009
-        recorder, problem = None, ""
-        try:
-            recorder = RequestRecorder(
+
+        def make() -> RequestRecorder:
+            return RequestRecorder(
                 runner,
                 folder,
                 requests=requests,
@@ -67,14 +66,12 @@ class RecordingWorker:
                 max_bytes=max_bytes,
                 where=where,
             )
-        except Exception as error:  # noqa: BLE001
-            problem = str(error) or type(error).__name__
-        group = tensor_parallel_group(runner)
-        if group is not None:
+
+        try:
             # All or none: one alone would wait for the heads of the others.
-            problem = next(filter(None, from_all_ranks(problem, group)), "")
-        if recorder is None or problem:
-            return {"error": problem}
+            recorder = tensor_parallel_ranks(runner).run(make)
+        except Exception as error:  # noqa: BLE001
+            return {"error": str(error) or type(error).__name__}
         recorder.start()
         self._regard_recorder = recorder
         return recorder.state()

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.attention.call import LazyTensor
-from regard.calls.call import AttentionCall, head_order
+from regard.calls.call import AttentionCall
 from regard.calls.choose import one_sequence, sequence_of
 from regard.calls.measures import measure_and
+from regard.distributed.head_shards import head_order
+from regard.distributed.ranks import Ranks, check_same
 from regard.matrix import AttentionMatrix, EffectMatrix, Entropy, Pool, Received
 from regard.matrix.derived import Effects
 from regard.matrix.lazy_matrix import LazyMatrix
@@ -37,7 +39,6 @@ from regard.recording.pattern_data import UNKNOWN, arrays_named, pattern_as_data
 from regard.recording.pyramid import Pyramid, write_mean_of_heads
 from regard.recording.schema import ATTRIBUTE, THUMB, CallFacts, cells_of, max_zoom, thumb_of
 from regard.recording.stored import CallArrays, covers
-from regard.recording.writers import Writers
 
 _COMPARED = 16
 """Number of rows of each head to compare with the watched weights."""
@@ -56,7 +57,7 @@ def write_call(
     root: Path,
     batch: int | None,
     dtype: torch.dtype | None,
-    writers: Writers,
+    ranks: Ranks,
 ) -> CallArrays:
     """Write a call, unless it is already written.
 
@@ -66,32 +67,42 @@ def write_call(
         root: the folder of the recording, to read what was written.
         batch: the sequence to record; needed if there are several.
         dtype: the dtype of stored queries and keys; None keeps it.
-        writers: the processes that have its heads.
+        ranks: the processes that have its heads.
 
     Returns:
         The stored call. Its facts are written last and mark it as finished.
     """
     name = f"{call.index:04d}"
-    matrix = writers.run(lambda: one_sequence(call, batch))
-    stored = writers.run(lambda: _stored(call, matrix.view, dtype))
-    by_rank = (*_BY_HEAD, *_OF_EFFECTS)
-    shared = arrays.sha256_of(*(x for part, x in stored.arrays if part not in by_rank))
-    part = _Part(call.head_numbers, call.num_all_heads, _facts(call, matrix.view, stored), shared)
-    shard = _joined(call, writers.gather(part), writers.rank)
+
+    # 1. What each rank has, and what it is to write.
+    def prepare() -> tuple[tuple[AttentionMatrix, EffectMatrix | None, _Stored], _Part]:
+        matrix = one_sequence(call, batch)
+        effects = sequence_of(call.effects, batch) if call.has_effects else None
+        stored = _stored(call, matrix.view, dtype)
+        by_rank = (*_BY_HEAD, *_OF_EFFECTS)
+        shared = arrays.sha256_of(*(x for part, x in stored.arrays if part not in by_rank))
+        facts = _facts(call, matrix.view, stored)
+        part = _Part(call.head_numbers, call.num_all_heads, facts, shared)
+        return (matrix, effects, stored), part
+
+    (matrix, effects, stored), parts = ranks.share(prepare)
+    shard = _joined(call, parts, ranks.rank)
     facts = shard.facts
+
+    # 2. Rank 0 creates the arrays, unless the call is already written.
     specs = call_specs(facts)
     specs |= {part: ArraySpec.of_values(x) for part, x in stored.arrays if part not in specs}
     kept = stored_arrays(Files(Folder(root)), f"calls/{name}", specs)
-    known = writers.first(lambda: _begin(calls, root, name, facts, specs))
+    known = ranks.first(lambda: _begin(calls, root, name, facts, specs))
     if known is not None:
         return CallArrays(known, kept)
-    effects = sequence_of(call.effects, batch) if call.has_effects else None
-    summary = writers.run(
+
+    # 3. Each rank writes its heads, and rank 0 what needs all.
+    summaries = ranks.gather(
         lambda: _write_heads(CallArrays(facts, kept), calls, name, stored, matrix, effects, shard)
     )
-    summaries = writers.gather(summary)
     ordered = [one for one in map(summaries.__getitem__, shard.ranks) if one is not None]
-    facts = writers.first(lambda: _finish(CallArrays(facts, kept), calls, name, ordered))
+    facts = ranks.first(lambda: _finish(CallArrays(facts, kept), calls, name, ordered))
     return CallArrays(facts, kept)
 
 
@@ -142,19 +153,18 @@ def _joined(call: AttentionCall, parts: list[_Part], rank: int) -> _Shard:
         ranks = head_order(call, [part.heads for part in parts], parts[0].total)
     written = [parts[rank].facts for rank in ranks]
     traits = [
-        (
-            part.facts.model_dump(exclude={"heads", "key_heads", "sinks", "sha256"}),
-            part.facts.heads // part.facts.key_heads,
-            part.facts.sinks is None,
-            part.total,
-            part.shared,
+        {
+            **part.facts.model_dump(exclude={"heads", "key_heads", "sinks", "sha256"}),
+            "heads for each key head": part.facts.heads // part.facts.key_heads,
+            "presence of sinks": part.facts.sinks is not None,
+            "number of heads of all ranks": part.total,
+            "digest of mask, bias and positions": part.shared,
             # What every rank has, rank 0 writes.
-            part.facts.sha256 if part.total is None else "",
-        )
+            "digest": part.facts.sha256 if part.total is None else "",
+        }
         for part in parts
     ]
-    if any(one != traits[0] for one in traits):
-        raise ValueError(f"all ranks must have seen the same calls, and {call} is not the same")
+    check_same([{f"{name} of {call}": value for name, value in of.items()} for of in traits])
     before, keys_before, heads, key_heads = 0, 0, slice(0, 0), slice(0, 0)
     for one, facts in zip(ranks, written, strict=True):
         if one == rank:

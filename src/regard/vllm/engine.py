@@ -4,7 +4,7 @@ import re
 from importlib import import_module
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
-from torch import distributed
+from regard.distributed.ranks import Ranks
 
 
 @runtime_checkable
@@ -76,11 +76,11 @@ def check_runner(runner: Any, *, tensor_parallel: bool = False) -> None:
             raise ValueError(f"llm can't be watched: {obstacle}")
 
 
-def tensor_parallel_group(runner: Any) -> "distributed.ProcessGroup | None":
-    """Return the processes that share the heads of a model; None if there is one."""
+def tensor_parallel_ranks(runner: Any) -> Ranks:
+    """Return the processes that share the heads of a model."""
     if runner.vllm_config.parallel_config.tensor_parallel_size == 1:
-        return None
-    return import_module("vllm.distributed").get_tp_group().cpu_group
+        return Ranks()
+    return Ranks(import_module("vllm.distributed").get_tp_group().cpu_group)
 
 
 def request_name(llm: Engine, request: str) -> str:

@@ -1,6 +1,7 @@
 """Attention over a sharded sequence: the forward and the backward pass."""
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -18,16 +19,11 @@ from regard.attention.call import (
     checked_pattern,
 )
 from regard.attention.choose import Plan
-from regard.attention.ring.content import described
 from regard.attention.ring.schedule import RingSchedule, RingStep, rank_work, ring_schedule
-from regard.attention.ring.shards import ShardPositions, runs_of
-from regard.attention.ring.transfers import (
-    KeysAndValues,
-    Ring,
-    Transfer,
-    from_all_ranks,
-    pass_around,
-)
+from regard.attention.ring.shards import PositionRuns, ShardPositions, runs_of
+from regard.attention.ring.transfers import KeysAndValues, pass_around
+from regard.distributed.content import described
+from regard.distributed.ranks import Ranks, Transfer, check_same
 from regard.internals import warm_up_mkl
 from regard.patterns import Pattern
 from regard.positions import Bias
@@ -40,17 +36,17 @@ class RingInputs:
     Attributes:
         inputs: those of this rank, with its own queries, keys and values.
         shards: the positions of all ranks.
-        ring: the ranks.
+        ranks: the ranks.
     """
 
     inputs: Attention
     shards: ShardPositions
-    ring: Ring
+    ranks: Ranks
 
     def schedule(self, *, backward: bool) -> RingSchedule:
         """Return the steps of this rank."""
         block = block_sparse.block_size(self.inputs.query.device, backward=backward)
-        return ring_schedule(self.inputs.pattern, self.shards, self.ring.rank, block)
+        return ring_schedule(self.inputs.pattern, self.shards, self.ranks.rank, block)
 
 
 def ring_inputs(
@@ -72,52 +68,34 @@ def ring_inputs(
         ValueError: arguments do not fit together, or not to those of other ranks; then it is raised
             on all of them.
     """
-    if not isinstance(group, distributed.ProcessGroup):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"group must be a process group, got {type(group).__name__}")
+    ranks = Ranks(group)
 
-    # 1. Check the arguments of this rank. If it raised now, the others would wait for it.
-    message: Any
-    local, failure = None, None
-    try:
+    def check() -> tuple[Attention, tuple[dict[str, Any], PositionRuns | None, int]]:
         local = Attention.checked(query, key, value, None, None, scale, dropout, positions)
         _check_options(local, bias, backend)
         assert not isinstance(bias, Tensor)
         # By default, the positions follow those of the rank before.
         runs = None if positions is None else runs_of(local.query_positions)
-        message = (_common_arguments(local, pattern, bias), runs, local.num_queries)
-    except (TypeError, ValueError) as error:
-        failure, message = error, str(error)
+        return local, (_common_arguments(local, pattern, bias), runs, local.num_queries)
 
-    # 2. Compare them with those of all ranks.
-    messages = from_all_ranks(message, group)
-    if failure is not None:
-        raise failure
-    assert local is not None
-    for rank, remote in enumerate(messages):
-        if isinstance(remote, str):
-            raise ValueError(f"rank {rank} refused its arguments: {remote}")
-        for name, first in messages[0][0].items():
-            if remote[0][name] != first:
-                raise ValueError(
-                    f"all ranks must have the same {name}, got {first} on rank 0 and "
-                    f"{remote[0][name]} on rank {rank}"
-                )
+    # 1. Check the arguments of this rank, and compare them with those of all ranks.
+    local, messages = ranks.share(check)
+    common, all_runs, lengths = zip(*messages, strict=True)
+    check_same(common)
 
-    # 3. Check pattern and bias for the positions of all ranks.
-    _, all_runs, lengths = zip(*messages, strict=True)
+    # 2. Check pattern and bias for the positions of all ranks.
     shards = _shard_positions(all_runs, lengths)
-    ring = Ring(group, distributed.get_rank(group), distributed.get_world_size(group))
     whole = range(shards.length)
     inputs = replace(
         local,
         pattern=checked_pattern(pattern, local.batch, whole, shards.length),
         bias=checked_bias(bias, query, whole, shards.length),
-        positions=shards.positions(ring.rank),
+        positions=shards.positions(ranks.rank),
     )
     problem = block_sparse.obstacle(inputs, lse=True)
     if problem:
         raise ValueError(f"attend with group= can't serve this call: {problem}")
-    return RingInputs(inputs, shards, ring)
+    return RingInputs(inputs, shards, ranks)
 
 
 def _check_options(inputs: Attention, bias: Bias | Tensor | None, backend: str) -> None:
@@ -152,18 +130,21 @@ def _common_arguments(
     }
 
 
-def _shard_positions(all_runs: tuple[Any, ...], lengths: tuple[int, ...]) -> ShardPositions:
+def _shard_positions(
+    all_runs: tuple[PositionRuns | None, ...], lengths: tuple[int, ...]
+) -> ShardPositions:
     """Return the positions of all ranks.
 
     Raises:
         ValueError: they are not those of one sequence.
     """
-    if any(runs is None for runs in all_runs):
-        if not all(runs is None for runs in all_runs):
-            raise ValueError("either all ranks must pass positions, or none")
-        ends = torch.tensor(lengths, device="cpu").cumsum(0).tolist()
-        all_runs = tuple(((end - n, end),) for end, n in zip(ends, lengths, strict=True))
-    shards = ShardPositions(all_runs)
+    known = tuple(runs for runs in all_runs if runs is not None)
+    if 0 < len(known) < len(all_runs):
+        raise ValueError("either all ranks must pass positions, or none")
+    if not known:
+        ends = accumulate(lengths)
+        known = tuple(((end - n, end),) for end, n in zip(ends, lengths, strict=True))
+    shards = ShardPositions(known)
     if shards.problem:
         raise ValueError(
             "the positions of all ranks must be 0, 1, 2, … of one sequence, each on one rank: "
@@ -176,18 +157,18 @@ def planned(call: RingInputs) -> Plan:
     """Return the cost of a call on all ranks; `flops` are those of this one."""
     inputs, length = call.inputs, call.shards.length
     block = block_sparse.block_size(inputs.query.device, backward=False)
-    ranks = rank_work(inputs.pattern, call.shards, block)
+    of_ranks = rank_work(inputs.pattern, call.shards, block)
     num_features = inputs.key.shape[-1] + inputs.value_dim
     sequences = inputs.pattern.batch_size or 1
-    num_pairs = sum(rank.num_pairs for rank in ranks)
+    num_pairs = sum(rank.num_pairs for rank in of_ranks)
     flops_per_pair = 2.0 * num_features * inputs.num_heads * inputs.batch / sequences
     bytes_per_number = inputs.query.dtype.itemsize
     return Plan(
         "blocks",
-        f"the sequence is shared by {len(ranks)} ranks",
+        f"the sequence is shared by {len(of_ranks)} ranks",
         num_pairs / max(1, length * length * sequences),
-        flops_per_pair * ranks[call.ring.rank].num_pairs,
-        ranks,
+        flops_per_pair * of_ranks[call.ranks.rank].num_pairs,
+        of_ranks,
         inputs.batch * inputs.key.shape[1] * num_features * bytes_per_number,
     )
 
@@ -213,7 +194,7 @@ class _RingAttention(torch.autograd.Function):
         output = empty(wide_query, inputs.lse_dtype).zero_()
         lse = empty(wide_query[..., :1], inputs.lse_dtype).fill_(-torch.inf)
         schedule = call.schedule(backward=False)
-        for _, step, rows in pass_around(call.ring, schedule, key, value):
+        for _, step, rows in pass_around(call.ranks, schedule, key, value):
             if rows is not None:
                 tensors = (wide_query, _padded(rows[0], width), _padded(rows[1], width))
                 of_step = replace(inputs, key=rows[0], value=rows[1])
@@ -296,7 +277,7 @@ def _gradients(
 
     # 3. Once more around the ring.
     schedule, returning = call.schedule(backward=True), None
-    for number, step, rows in pass_around(call.ring, schedule, key, value):
+    for number, step, rows in pass_around(call.ranks, schedule, key, value):
         if rows is not None and rows[0] is key:
             # All own rows in order: nothing to select or to send.
             add(step, rows, of_key, of_value)
@@ -307,7 +288,7 @@ def _gradients(
             add_returned(*returning)
         # The gradients of a rank's keys go back to it, and others bring those of ours.
         sent = schedule.sent[number]
-        returning = call.ring.exchange(-number, of_rows, len(sent)), sent
+        returning = call.ranks.exchange(-number, of_rows, len(sent)), sent
     if returning is not None:
         add_returned(*returning)
 

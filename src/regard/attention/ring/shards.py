@@ -1,5 +1,6 @@
 """Which positions of a sequence each rank has."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -7,6 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, distributed
 
+from regard.distributed.ranks import Ranks
 from regard.errors import check_choice
 from regard.patterns.pairs import PositionSet, position_set
 
@@ -50,6 +52,16 @@ class ShardPositions:
     def position_set(self, rank: int) -> PositionSet:
         """Return the positions of a rank as a set."""
         return position_set(self.runs[rank])
+
+    def joined(self, parts: Sequence[Tensor], axis: int) -> Tensor:
+        """Return the tensor of which each rank has a part, in the order of positions.
+
+        Args:
+            parts: the part of each rank.
+            axis: the axis of the sequence.
+        """
+        order = torch.cat([self.positions(rank) for rank in range(len(parts))]).argsort()
+        return torch.cat(list(parts), dim=axis).index_select(axis, order.to(parts[0].device))
 
 
 def runs_of(positions: Int[Tensor, "local"]) -> PositionRuns:
@@ -97,8 +109,8 @@ def positions(
     Raises:
         ValueError: the length is no multiple of the number of chunks.
     """
-    rank, size = distributed.get_rank(group), distributed.get_world_size(group)
-    return shard_positions(length, size, order).positions(rank)
+    ranks = Ranks.of(group)
+    return shard_positions(length, ranks.size, order).positions(ranks.rank)
 
 
 def shard(
@@ -137,9 +149,7 @@ def unshard(
         axis: the axis of the sequence.
         order: as for `positions`.
     """
-    size = distributed.get_world_size(group)
+    size = Ranks.of(group).size
     parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(size)]
     distributed.all_gather(parts, x.detach().contiguous(), group=group)
-    shards = shard_positions(x.shape[axis] * size, size, order)
-    index = torch.cat([shards.positions(rank) for rank in range(size)]).argsort()
-    return torch.cat(parts, dim=axis).index_select(axis, index.to(x.device))
+    return shard_positions(x.shape[axis] * size, size, order).joined(parts, axis)

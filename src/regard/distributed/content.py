@@ -1,4 +1,8 @@
-"""The content of patterns and biases, to be compared between ranks."""
+"""The content of patterns and biases, to be compared between ranks.
+
+Digests depend on the names of classes and on what these store, so they are compared within one run
+only, and never kept.
+"""
 
 import hashlib
 import pickle

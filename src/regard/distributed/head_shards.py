@@ -1,9 +1,12 @@
 """The heads of a layer in this process, under tensor parallelism."""
 
 import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeGuard
 
-from torch import distributed, nn
+from torch import nn
+
+from regard.distributed.ranks import is_initialized
 
 _QUERY = ("q_proj", "q_b_proj", "query", "query_proj", "q", "q_lin", "wq", "to_q")
 """Names of the query projection in attention modules."""
@@ -32,7 +35,7 @@ def head_shard(module: nn.Module, heads: int, head_dim: int | None) -> HeadShard
     Raises:
         ValueError: the layer is sharded over processes, and its heads are unknown.
     """
-    if not (distributed.is_available() and distributed.is_initialized()):
+    if not is_initialized():
         return HeadShard(0, heads)
     total = getattr(getattr(module, "config", None), "num_attention_heads", None)
     if heads == total:
@@ -60,6 +63,30 @@ def head_shard(module: nn.Module, heads: int, head_dim: int | None) -> HeadShard
     if total not in (None, rows // width):
         raise ValueError(f"{_SHARDED}: {rows // width} by its projection, {total} by its config")
     return HeadShard(before // width, rows // width)
+
+
+def head_order(call: object, heads: Sequence[range], total: int | None) -> list[int]:
+    """Return ranks in the order of their heads, where several processes have the heads of a call.
+
+    Args:
+        call: the call, for messages.
+        heads: the numbers of the heads of each rank.
+        total: the number of heads of all ranks.
+
+    Raises:
+        ValueError: the ranks don't have each head once.
+
+    >>> head_order("call 0", [range(4, 8), range(0, 4)], 8)
+    [1, 0]
+    """
+    ranks = sorted(range(len(heads)), key=lambda rank: heads[rank].start)
+    numbers = [head for rank in ranks for head in heads[rank]]
+    if total is None or numbers != list(range(total)):
+        raise ValueError(
+            f"the ranks must have each head of {call} once, and have {numbers} of {total}: "
+            "pass group=, the tensor-parallel one"
+        )
+    return ranks
 
 
 _SHARDED = "its heads are sharded over processes, and which they are can't be told"
