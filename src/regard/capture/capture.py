@@ -33,11 +33,11 @@ from regard.capture.interface import wrapped_attention
 from regard.capture.kernels import KernelLse, attend_call, sdpa_call
 from regard.capture.masks import Masks
 from regard.capture.module_stack import Frame, Hook, ModuleStack
+from regard.capture.parse import autocast_inputs
 from regard.capture.product import MaskedScores, Product
 from regard.capture.reading import Reading, read_axes
 from regard.capture.score_mask import ScoreMask
 from regard.capture.softmax_tracker import WATCHED, SoftmaxTracker
-from regard.capture.understood import as_computed
 from regard.internals import (
     leave_graph,
     modes,
@@ -101,11 +101,15 @@ class Capture(TorchFunctionMode):
         self._tracker = SoftmaxTracker(
             lambda: self.running, self._mask_scores, self._on_product, self._on_untracked
         )
+
+        # How it was started, and whether it is paused.
         self._num_pauses = 0
         self._thread = threading.get_ident()
         self._started = ExitStack()
         self._patched: set[str] = set()
         self._is_eager = False
+
+        # The functions of torch that may be attention, or begin a backward pass.
         self._handlers: dict[Any, Callable[..., Any]] = {
             F.scaled_dot_product_attention: self._scaled_dot_product_attention,
             F.multi_head_attention_forward: self._multi_head_attention,
@@ -129,7 +133,8 @@ class Capture(TorchFunctionMode):
         """Pass calls to a listener, after those of the same or a lower rank."""
         if not self._listeners:
             self._started.enter_context(on_mode_stack(self))
-        self._set_listeners(sorted([*self._listeners, listener], key=lambda other: other.rank))
+        members = [*self._listeners, listener]
+        self._set_listeners(sorted(members, key=lambda member: member.rank))
         try:
             self._stack.register(listener.names)
             self._patch()
@@ -141,7 +146,7 @@ class Capture(TorchFunctionMode):
 
     def remove(self, listener: "Listener") -> None:
         """Pass no more calls to a listener; the last one to leave ends the capture."""
-        self._set_listeners([other for other in self._listeners if other is not listener])
+        self._set_listeners([member for member in self._listeners if member is not listener])
         self._stack.release(listener.names)
         if not self._listeners:
             _captures.pop(self._thread, None)
@@ -152,7 +157,9 @@ class Capture(TorchFunctionMode):
     def _set_listeners(self, listeners: "list[Listener]") -> None:
         # A new list: a call may be on its way through the old one.
         self._listeners = listeners
-        self._observers = [one.observe for one in listeners if one.observe is not None]
+        self._observers = [
+            listener.observe for listener in listeners if listener.observe is not None
+        ]
 
     def _patch(self) -> None:
         """Patch what was imported since, too: transformers, FlexAttention and the compiler."""
@@ -219,7 +226,7 @@ class Capture(TorchFunctionMode):
         def read_once() -> KernelCall:
             nonlocal call
             if call is None:
-                call = as_computed(read())
+                call = autocast_inputs(read())
             return call
 
         for listener in self._listeners:
@@ -347,10 +354,10 @@ class Capture(TorchFunctionMode):
     def _multi_head_attention(
         self, func: Any, args: Sequence[Any], options: Mapping[str, Any]
     ) -> Any:
-        given = _SIGNATURE.bind(*args, **options).arguments
+        bound = _SIGNATURE.bind(*args, **options).arguments
         before = self.num_heads, self.cross
-        self.num_heads = given["num_heads"]
-        self.cross = _memory(given["query"]) != _memory(given["key"])
+        self.num_heads = bound["num_heads"]
+        self.cross = _memory(bound["query"]) != _memory(bound["key"])
         try:
             with self:
                 return _multi_head_attention_forward(*args, **options)

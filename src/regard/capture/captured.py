@@ -34,11 +34,11 @@ class SharedKeys:
 
     def grow(self, key: Float[Tensor, "batch key_heads keys key_dim"], used: int) -> bool:
         """Replace the keys by longer ones if these begin with the `used` first of the former."""
-        mine = self.key[:, :, :used]
-        theirs = key[:, :, :used]
-        if mine.dtype != theirs.dtype or mine.device != theirs.device:
+        former = self.key[:, :, :used]
+        latter = key[:, :, :used]
+        if former.dtype != latter.dtype or former.device != latter.device:
             return False
-        if self.modified() or not _same_bits(mine, theirs):
+        if self.modified() or not _same_bits(former, latter):
             return False
         self.key, self._versions = key, Versions([("key", key)])
         return True
@@ -48,10 +48,10 @@ class SharedKeys:
         return self._versions.modified() is not None
 
 
-def _same_bits(one: Tensor, other: Tensor) -> bool:
+def _same_bits(first: Tensor, second: Tensor) -> bool:
     # On the CPU, integers are compared several times as fast.
-    kind = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[one.element_size()]
-    return torch.equal(one.view(kind), other.view(kind))
+    kind = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[first.element_size()]
+    return torch.equal(first.view(kind), second.view(kind))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +79,8 @@ class FirstKeys:
     def device(self) -> torch.device:
         return self.shared.key.device
 
-    def read(self, *where: Index) -> Tensor:
-        return read(self.shared.key[:, :, : self.count], *where)
+    def read(self, *indices: Index) -> Tensor:
+        return read(self.shared.key[:, :, : self.count], *indices)
 
     def modified(self) -> bool:
         return self.shared.modified()
@@ -145,6 +145,6 @@ def keep_bias(bias: Bias, keep_tensor: Callable[[Tensor], Tensor]) -> Bias:
             for name, value in vars(part).items()
             if "hooks" in name and isinstance(value, dict)
         ]
-        copied = copy.deepcopy(bias, {id(one): type(one)() for one in hooks})
+        copied = copy.deepcopy(bias, {id(registry): type(registry)() for registry in hooks})
         return copied.to(keep_tensor(bias.tensors[0]).device) if bias.tensors else copied
     return bias

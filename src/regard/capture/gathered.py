@@ -64,6 +64,8 @@ def _whole(call: AttentionCall, parts: Calls, ranks: Ranks) -> AttentionCall:
     failed = [part for part in parts if part.problem]
     if failed:
         return call.failed(failed[0].problem)
+
+    # 1. All ranks have seen the same call.
     names = ("module", "kind", "batch", "queries", "keys")
     check_same([{f"{name} of {call}": getattr(part, name) for name in names} for part in parts])
     check_same([{f"number of results of {call}": len(part.results)} for part in parts])
@@ -72,6 +74,8 @@ def _whole(call: AttentionCall, parts: Calls, ranks: Ranks) -> AttentionCall:
             for first, other in zip(parts[0].results, part.results, strict=True):
                 _check_equal(call, first, other, list(first.tensors))
         return call
+
+    # 2. Parts in the order of their heads.
     total = parts[0].num_all_heads
     order = head_order(call, [part.head_numbers for part in parts], total)
     parts = [parts[rank] for rank in order]

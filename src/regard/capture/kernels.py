@@ -118,6 +118,7 @@ def attend_call(
     """
     if group is not None:
         raise ValueError("the sequence is sharded over processes, its keys are not all here")
+
     numbers = isinstance(bias, Tensor)
     by_pattern = pattern is not None and not pattern.key_only
     return KernelCall(

@@ -68,9 +68,9 @@ class Frame:
     def given(self) -> list[Tensor]:
         """The tensors among the arguments."""
         flat: list[Any] = []
-        for one in (*self.arguments, *self.options.values()):
-            flat += one if isinstance(one, list | tuple) else [one]
-        return [one for one in flat if isinstance(one, Tensor)]
+        for argument in (*self.arguments, *self.options.values()):
+            flat += argument if isinstance(argument, list | tuple) else [argument]
+        return [x for x in flat if isinstance(x, Tensor)]
 
 
 class Hook:

@@ -287,7 +287,7 @@ class SoftmaxTracker:
     ) -> Any:
         """Run a softmax, whose scores listeners may mask, and begin to track its result."""
         # The input of a softmax is scores, even if it was made from weights.
-        for start in {start for _, one in weights for start in one.starts if start.scored}:
+        for start in {start for _, entry in weights for start in entry.starts if start.scored}:
             start.scored, self._running()[-1].scored = False, True
 
         scores = arguments[0] if arguments else options.get("input")
@@ -364,18 +364,18 @@ class SoftmaxTracker:
         function: Any,
         arguments: Sequence[Any],
         options: Mapping[str, Any],
-        mine: list[tuple[Tensor, _Weights]],
+        inputs: list[tuple[Tensor, _Weights]],
     ) -> Any:
         """Run a function of weights, and track its result."""
         if function in SHAPES or function in COPIES:
             # Others only have the shape or the dtype.
             moved_tensor = arguments[0] if arguments else options.get("input")
-            mine = [entry for entry in mine if entry[0] is moved_tensor]
-            if not mine:
+            inputs = [entry for entry in inputs if entry[0] is moved_tensor]
+            if not inputs:
                 return function(*arguments, **options)
-        tensor, weights = mine[0]
+        tensor, weights = inputs[0]
         if function in SUMS:
-            return self._sum(function, arguments, options, mine)
+            return self._sum(function, arguments, options, inputs)
         if function in DROPOUT:
             clean = weights.clean
             if clean is None and _drops(arguments, options):
@@ -388,14 +388,14 @@ class SoftmaxTracker:
         if function in EXP and not weights.logarithm:
             return function(*arguments, **options)
         clean = None
-        if any(one.clean is not None for _, one in mine):
+        if any(entry.clean is not None for _, entry in inputs):
             try:
                 clean = self._without_dropout(function, arguments, options)
             except RuntimeError:
                 # The clean weights have other strides, which don't allow this view.
                 return function(*arguments, **options)
         # Before the function runs, which may overwrite them.
-        mask = self._mask_after(function, arguments, options, mine)
+        mask = self._mask_after(function, arguments, options, inputs)
         in_place = function in IN_PLACE
         before = tensor.clone() if in_place and function in KEEP_WEIGHTS else tensor
         result = function(*arguments, **options)
@@ -406,16 +406,16 @@ class SoftmaxTracker:
         else:
             probe = _moved(function, arguments, options, tensor, weights.probe, result)
         entry = _Weights(
-            starts=frozenset(start for _, one in mine for start in one.starts),
+            starts=frozenset(start for _, entry in inputs for start in entry.starts),
             clean=clean,
             logarithm=weights.logarithm and function not in EXP,
-            changed=any(one.changed for _, one in mine),
+            changed=any(entry.changed for _, entry in inputs),
         )
         if factor := _factor(function, arguments, tensor, result):
             self._track_all(result, replace(entry, mask=weights.mask, factor=factor), probe)
             return result
-        is_changed = len(mine) > 1 or _is_changed(function, before, after, in_place=in_place)
-        if mask is not None and is_changed and function not in SCALES and len(mine) == 1:
+        is_changed = len(inputs) > 1 or _is_changed(function, before, after, in_place=in_place)
+        if mask is not None and is_changed and function not in SCALES and len(inputs) == 1:
             mask = mask._replace(zeroed=True)
         entry = replace(entry, mask=mask, changed=entry.changed or is_changed)
         self._track_all(after, entry, probe)
@@ -426,36 +426,36 @@ class SoftmaxTracker:
         function: Any,
         arguments: Sequence[Any],
         options: Mapping[str, Any],
-        mine: list[tuple[Tensor, _Weights]],
+        inputs: list[tuple[Tensor, _Weights]],
     ) -> Any:
         """Run a sum, which may be that of weights · values over the keys."""
-        tensor, weights = mine[0]
+        tensor, weights = inputs[0]
         result = function(*arguments, **options)
         if weights.factor is None or not isinstance(result, Tensor):
             return result
         factor, value = weights.factor
 
-        def read(result: Tensor, other: Tensor | None) -> Product | None:
-            rows = factor if other is None else other
+        def read(result: Tensor, substitute: Tensor | None) -> Product | None:
+            rows = factor if substitute is None else substitute
             return read_sum(rows, value, tensor, arguments, options, result)
 
-        return self._multiplied(read, result, mine)
+        return self._multiplied(read, result, inputs)
 
     def _mask_after(
         self,
         function: Any,
         arguments: Sequence[Any],
         options: Mapping[str, Any],
-        mine: list[tuple[Tensor, _Weights]],
+        inputs: list[tuple[Tensor, _Weights]],
     ) -> WeightMask | None:
         """Return the mask of weights that a function returns; None if unknown."""
-        masks = [weights.mask for _, weights in mine]
+        masks = [weights.mask for _, weights in inputs]
         if any(mask is None for mask in masks):
             return None
         masked = [mask.masked for mask in masks if mask is not None]
         zeroed = any(mask.zeroed for mask in masks if mask is not None)
         if function in SHAPES or function in GATHERS:
-            by_number = {id(x): mask for (x, _), mask in zip(mine, masked, strict=True)}
+            by_number = {id(x): mask for (x, _), mask in zip(inputs, masked, strict=True)}
 
             def masked_in(tensor: Tensor) -> Masked:
                 return by_number.get(id(tensor))
@@ -464,13 +464,13 @@ class SoftmaxTracker:
                 return WeightMask(moved(function, arguments, options, masked_in), zeroed)
             except Unknown:
                 return None
-        if len(mine) > 1:
+        if len(inputs) > 1:
             # A difference of weights: masked is what both mask.
             is_sum = function in ADDS or function in SUBTRACTS
             return WeightMask(_common(masked), zeroed) if is_sum else None
         if function in SCALES and not in_functorch():
             # A factor of 0 may be a mask.
-            factors = (x for x in tensors_of(arguments, options) if x is not mine[0][0])
+            factors = (x for x in tensors_of(arguments, options) if x is not inputs[0][0])
             zeroed = zeroed or any(bool((factor == 0.0).any()) for factor in factors)
         return WeightMask(masked[0], zeroed)
 
@@ -479,17 +479,17 @@ class SoftmaxTracker:
     ) -> Any:
         """Return the result of a function on weights without dropout."""
 
-        def clean(one: Any) -> Any:
-            if isinstance(one, list | tuple):
-                return type(one)(map(clean, one))
-            entry = self._entry(one) if isinstance(one, Tensor) else None
+        def clean(x: Any) -> Any:
+            if isinstance(x, list | tuple):
+                return type(x)(map(clean, x))
+            entry = self._entry(x) if isinstance(x, Tensor) else None
             if not isinstance(entry, _Weights) or entry.clean is None:
-                return one
+                return x
             # Copy before an in-place function.
             return entry.clean.clone() if function in IN_PLACE else entry.clean
 
-        arguments = [clean(one) for one in arguments]
-        result = function(*arguments, **{name: clean(one) for name, one in options.items()})
+        arguments = [clean(x) for x in arguments]
+        result = function(*arguments, **{name: clean(x) for name, x in options.items()})
         return arguments[0] if function in IN_PLACE else result
 
     def _track_all(self, result: Any, weights: _Weights, probes: Any = None) -> None:
@@ -509,13 +509,13 @@ class SoftmaxTracker:
                 self._track_all(part, replace(weights, clean=clean, mask=mask_of_part), probe)
 
     def _multiply(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
-        mine = self._weights_in(arguments, options) if self._tracked else []
-        if not mine:
+        inputs = self._weights_in(arguments, options) if self._tracked else []
+        if not inputs:
             return self._scores(function, arguments, options)
         result = function(*arguments, **options)
         if not isinstance(result, Tensor):
             return result
-        tensor, weights = mine[0]
+        tensor, weights = inputs[0]
         if function is F.linear and _is_parameter(operands(function, arguments, options)[1]):
             # Heads are mixed by parameters (talking heads).
             clean = None
@@ -528,21 +528,21 @@ class SoftmaxTracker:
             mixed = replace(weights, clean=clean, mask=mask, factor=None, changed=True)
             self._track_all(result, mixed, probe)
             return result
-        if len(mine) > 1:
+        if len(inputs) > 1:
             # Weights times weights: follow the product.
-            starts = frozenset(start for _, one in mine for start in one.starts)
+            starts = frozenset(start for _, entry in inputs for start in entry.starts)
             self._track_all(result, _Weights(starts, changed=True))
             return result
         if weights.logarithm:
             return result
 
-        def read(result: Tensor, other: Tensor | None) -> Product | None:
+        def read(result: Tensor, substitute: Tensor | None) -> Product | None:
             clean, probe = weights.clean, weights.probe
-            if other is not None:
-                clean, probe = other, None
+            if substitute is not None:
+                clean, probe = substitute, None
             return read_product(function, arguments, options, result, tensor, clean, probe)
 
-        return self._multiplied(read, result, mine)
+        return self._multiplied(read, result, inputs)
 
     def _scores(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
         """Run a product of other tensors than weights, which may be that of queries and keys."""
@@ -576,19 +576,19 @@ class SoftmaxTracker:
         self,
         read: Callable[[Tensor, Tensor | None], Product | None],
         result: Tensor,
-        mine: list[tuple[Tensor, _Weights]],
+        inputs: list[tuple[Tensor, _Weights]],
     ) -> Tensor:
         """Report a product; return the result for the model.
 
         Args:
             read: reads a product from a result of the function, and other weights if given.
             result: its result.
-            mine: the weights among its arguments.
+            inputs: the weights among its arguments.
         """
         product = read(result, None)
         if product is None:
             return result
-        starts = {start for _, weights in mine for start in weights.starts}
+        starts = {start for _, weights in inputs for start in weights.starts}
         if all(start.function == "exp" for start in starts) and not product.is_of_shares():
             return result
         count = product.weights.numel()
@@ -604,7 +604,7 @@ class SoftmaxTracker:
             )
             return result
 
-        weights = mine[0][1]
+        weights = inputs[0][1]
         mask = weights.mask
         if mask is not None and mask.masked is not None:
             masked = read(result, mask.masked)
@@ -720,11 +720,9 @@ def _moved(
     if function in COPIES:
         return probe
     if function in SHAPES:
-        with_probe = [probe if one is tensor else one for one in arguments]
-        named = {name: probe if one is tensor else one for name, one in options.items()}
-        if any(
-            isinstance(one, Tensor) and one is not probe for one in (*with_probe, *named.values())
-        ):
+        with_probe = [probe if x is tensor else x for x in arguments]
+        named = {name: probe if x is tensor else x for name, x in options.items()}
+        if any(isinstance(x, Tensor) and x is not probe for x in (*with_probe, *named.values())):
             # Tensor indices.
             return None
         try:

@@ -30,10 +30,10 @@ from regard.capture.gradients import follow, require_grad
 from regard.capture.listener import CallSite, Listener, Rank
 from regard.capture.masks import ParsedMask, Sizes
 from regard.capture.module_stack import Frame
+from regard.capture.parse import counted_from, parse_call
 from regard.capture.product import Product
 from regard.capture.projections import Projections
 from regard.capture.reading import InParts, Reading, are_heads_known
-from regard.capture.understood import counted_from, understood
 from regard.distributed.head_shards import head_shard
 from regard.errors import first_line
 from regard.internals import TRANSFORMED, in_functorch, is_backward, without_torch_function
@@ -127,17 +127,17 @@ class Watcher(Listener):
         if is_backward():
             # A call that can't be read did not get gradients the first time either.
             with suppress(Exception):
-                self._let_flow(read())
+                self._require_grad(read())
             return
-        needs_flow = torch.is_grad_enabled()
+        needs_grad = torch.is_grad_enabled()
         # Our own computations must not be watched.
         with torch.no_grad(), without_torch_function():
             caught: KernelCall | None = None
             try:
                 caught = read()
-                if needs_flow:
-                    self._let_flow(caught)
-                call = self._understood(site, caught)
+                if needs_grad:
+                    self._require_grad(caught)
+                call = self._parsed(site, caught)
             except Exception as error:  # noqa: BLE001
                 # A watched model must not fail because of us.
                 if caught is not None and caught.weights is not None:
@@ -181,6 +181,7 @@ class Watcher(Listener):
                 require_grad(product.result)
         if is_backward():
             return
+
         written = self._written_in(site.frame)
         with torch.no_grad(), without_torch_function():
             try:
@@ -262,9 +263,9 @@ class Watcher(Listener):
                 call = call.failed(first_line(error))
         self._calls.append(call)
 
-    def _understood(self, site: CallSite, caught: KernelCall) -> AttentionCall:
-        parsed = understood(caught, self.capture.masks, cross=site.cross is True)
-        call, mask_known = parsed.inputs, parsed.mask_known
+    def _parsed(self, site: CallSite, caught: KernelCall) -> AttentionCall:
+        parsed = parse_call(caught, self.capture.masks, cross=site.cross is True)
+        call, mask_known = parsed.call, parsed.mask_known
         lse = caught.kernel_lse if caught.lse is None else caught.lse
         if self._options.values or self._options.effects or lse is not None:
             has_value = self._options.values or self._options.effects
@@ -273,9 +274,12 @@ class Watcher(Listener):
                 value=caught.value if has_value else None,
                 lse=lse if caught.sinks is None else None,
             )
+
+        # If the weights that a kernel returned are others, they are the matrix.
         check = self._check(call, mask_known, caught) if self._options.check else NOT_COMPARED
         if caught.weights is not None and check.passed is False and not check.is_nan:
             return self._call_from_weights(site, caught.kernel, caught)
+
         if site.cross is None:
             site = site._replace(cross=_is_cross(call))
         source = (
@@ -327,7 +331,7 @@ class Watcher(Listener):
     def _kept_bias(self, bias: Bias) -> Bias:
         """Return a bias to keep, shared by calls while it is unchanged."""
         # Inference tensors have no version counter.
-        if not isinstance(bias, nn.Module) or any(one.is_inference() for one in bias.tensors):
+        if not isinstance(bias, nn.Module) or any(tensor.is_inference() for tensor in bias.tensors):
             return keep_bias(bias, self._keep_tensor)
         versions = [tensor._version for tensor in bias.tensors]
         latest = self._biases.get(bias)
@@ -357,6 +361,8 @@ class Watcher(Listener):
         if self._options.check:
             dropped = product is not None and product.dropped
             check = check_weights(weights, read.value, read.output, index, dropout=dropped)
+
+        # Its pattern, and the positions of its queries.
         _, heads, queries, keys = weights.shape
         placed: ParsedMask | None = None
         if isinstance(read, Reading) and product is not None and product.mask is not None:
@@ -415,7 +421,7 @@ class Watcher(Listener):
             parsed = counted_from(parsed, 0)
         return None if parsed.bias is not None else parsed
 
-    def _let_flow(self, call: KernelCall) -> None:
+    def _require_grad(self, call: KernelCall) -> None:
         """Make the output of a call require gradients, if effects are wanted."""
         if self._options.effects:
             with without_torch_function():
@@ -466,7 +472,7 @@ class Watcher(Listener):
         site: CallSite,
         kernel: str,
         sizes: tuple[int, int, int, int] = (0, 0, 0, 0),
-        **more: Any,
+        **details: Any,
     ) -> AttentionCall:
         batch, heads, queries, keys = sizes
         return AttentionCall(
@@ -479,7 +485,7 @@ class Watcher(Listener):
             heads=heads,
             queries=queries,
             keys=keys,
-            **more,
+            **details,
         )
 
 

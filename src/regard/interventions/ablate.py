@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from regard.calls.check import DROPOUT
 from regard.capture.call import Call, KernelCall, WrittenCall
 from regard.capture.listener import CallSite, Rank
+from regard.capture.parse import parse_call
 from regard.capture.product import key_of
 from regard.capture.seen import Seen
-from regard.capture.understood import understood
 from regard.capture.where import check_model
 from regard.interventions.intervention import Intervention, check_heads
 from regard.interventions.layers import Layer, Layers
@@ -78,12 +78,12 @@ def ablate(
 
 def _checked(heads: Iterable[tuple[Layer, int]]) -> list[tuple[Layer, int]]:
     chosen = list(heads)
-    for one in chosen:
-        pair = isinstance(one, tuple) and len(one) == 2  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
-        if not pair or isinstance(one[1], bool) or not isinstance(one[1], int):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"heads must be pairs (layer, head), got {one!r}")
-        if one[1] < 0:
-            raise ValueError(f"heads: a head must be at least 0, got {one!r}")
+    for pair in chosen:
+        is_pair = isinstance(pair, tuple) and len(pair) == 2  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
+        if not is_pair or isinstance(pair[1], bool) or not isinstance(pair[1], int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"heads must be pairs (layer, head), got {pair!r}")
+        if pair[1] < 0:
+            raise ValueError(f"heads: a head must be at least 0, got {pair!r}")
     return chosen
 
 
@@ -150,6 +150,8 @@ class _Ablation(Intervention):
             raise ValueError(
                 f"by: {site.name} made {len(calls)} calls when it was watched, got call {number}"
             )
+
+        # The two calls must be alike, and the watched one correct.
         call = calls[number]
         there, here = [call.batch, call.heads, call.queries], list(output.shape[:3])
         if there != here:
@@ -158,10 +160,11 @@ class _Ablation(Intervention):
             )
         if call.check.passed is False or call.check.note == DROPOUT.note:
             raise ValueError(f"by: {call} was not what its kernel returned: {call.check}")
+
         group = call.heads // call.key_heads
         value = call.value
-        found = [call.matrix[:, head] @ value[:, head // group] for head in heads]
-        return torch.stack(found, dim=1)
+        outputs = [call.matrix[:, head] @ value[:, head // group] for head in heads]
+        return torch.stack(outputs, dim=1)
 
     def _tokens_of_kernel(
         self, site: CallSite, call: KernelCall
@@ -171,16 +174,16 @@ class _Ablation(Intervention):
         Raises:
             ValueError: that is unknown, or not all positions are in the call.
         """
-        understanding = understood(call, self.capture.masks, cross=site.cross is True)
-        inputs = understanding.inputs
+        parsed = parse_call(call, self.capture.masks, cross=site.cross is True)
+        inputs = parsed.call
         sizes = (inputs.num_queries, inputs.num_keys)
-        said = understanding.first_query
+        said = parsed.first_query
         first = positions_of(site.frame, site.cross is True, *sizes, said).first_query
         self._check_whole(site, first, *sizes)
         real = torch.ones(1, inputs.num_queries, dtype=torch.bool)
         if site.cross:
             return real
-        if not understanding.mask_known:
+        if not parsed.mask_known:
             self.refuse(site, _UNKNOWN_MASK)
         for leaf in inputs.pattern.leaves():
             if isinstance(leaf, Padding):
@@ -251,9 +254,9 @@ class _Ablation(Intervention):
             return
         if key is not None and any(is_memory(site.module, key, place) for place in (0, -1)):
             self.refuse(site, 'by="mean" leaves padding out, and some keys are parameters')
-        given = [x for x in site.frame.given if x.is_floating_point() and x.dim() > 2]
-        others = (x for x in given[1:] if x.shape[-1] == given[0].shape[-1])
-        if any(x.shape != given[0].shape or not torch.equal(x, given[0]) for x in others):
+        inputs = [x for x in site.frame.given if x.is_floating_point() and x.dim() > 2]
+        others = (x for x in inputs[1:] if x.shape[-1] == inputs[0].shape[-1])
+        if any(x.shape != inputs[0].shape or not torch.equal(x, inputs[0]) for x in others):
             self.refuse(site, 'by="mean" leaves padding out, and its keys may be other tokens')
 
     def _check_whole(self, site: CallSite, first: int | None, queries: int, keys: int) -> None:

@@ -18,10 +18,10 @@ from regard.capture.call import Call, KernelCall, WrittenCall
 from regard.capture.listener import CallSite, Rank
 from regard.capture.masks import Sizes
 from regard.capture.module_stack import Frame
+from regard.capture.parse import ParsedCall, is_causal, parse_call
 from regard.capture.product import MaskedScores, Product, WeightMask, key_of
 from regard.capture.reading import Reading, read_axes
 from regard.capture.score_mask import MASKS, ScoreMask
-from regard.capture.understood import Understood, is_causal, understood
 from regard.capture.where import check_model
 from regard.internals import without_torch_function
 from regard.interventions.forbidden import Forbidden
@@ -102,6 +102,7 @@ def knock_out(
         RuntimeError: a layer has not called attention inside the block, or would be computed again,
             unaltered, by a backward pass after it.
     """
+    # 1. The pattern and the heads.
     check_model(model)
     if not isinstance(pattern, Pattern):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
@@ -114,6 +115,8 @@ def knock_out(
             raise TypeError(f"heads must be whole numbers, got {head!r}")
         if head < 0:
             raise ValueError(f"heads: a head must be at least 0, got {head}")
+
+    # 2. What is stated of calls.
     if positions is not None and (isinstance(positions, bool) or not isinstance(positions, int)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"positions must be the position of the first query, got {positions!r}")
     if positions is not None and positions < 0:
@@ -166,9 +169,9 @@ class _KnockOut(Intervention):
             return None
         self._check_site(site)
         heads = self._heads_of(site, call.query.shape[1])
-        understanding = self._understood(site, call)
-        inputs = understanding.inputs
-        knocked = self._in_call(site, understanding, call.key)
+        parsed = self._parsed(site, call)
+        inputs = parsed.call
+        knocked = self._in_call(site, parsed, call.key)
         rows = _affected(inputs, knocked)
         if not len(rows) or not heads:
             return None
@@ -277,19 +280,19 @@ class _KnockOut(Intervention):
         check_heads(site.name, self._heads, there)
         return self._heads
 
-    def _understood(self, site: CallSite, call: KernelCall) -> Understood:
+    def _parsed(self, site: CallSite, call: KernelCall) -> ParsedCall:
         if call.mask is not None and call.mask.requires_grad:
             # Numbers that learn: what is read of a mask has no gradient.
             added = call.mask if call.added is None else call.mask + call.added
             call = replace(call, mask=None, added=added)
         try:
-            return understood(call, self.capture.masks, cross=site.cross is True)
+            return parse_call(call, self.capture.masks, cross=site.cross is True)
         except ValueError as error:
             self.refuse(site, str(error))
 
-    def _in_call(self, site: CallSite, understanding: Understood, key: Tensor) -> Pattern:
+    def _in_call(self, site: CallSite, parsed: ParsedCall, key: Tensor) -> Pattern:
         """Return the pairs in the positions that a call has for its queries and keys."""
-        inputs = understanding.inputs
+        inputs = parsed.call
         if inputs.first_position is None:
             # The caller lists the position of each query.
             return self._pattern
@@ -298,7 +301,7 @@ class _KnockOut(Intervention):
         used = keys
         if is_causal(inputs.pattern):
             used = max(0, min(keys, inputs.first_position + queries))
-        said = understanding.first_query
+        said = parsed.first_query
         return self._moved(site, queries, keys, said, inputs.first_position, key[..., :used, :])
 
     def _pairs(
@@ -352,6 +355,7 @@ class _KnockOut(Intervention):
         Raises:
             ValueError: the position of the first query is unknown, and matters.
         """
+        # 1. Stated, known by a cache, or read from the call and its keys.
         stand = positions_of(site.frame, site.cross is True, queries, keys, None)
         first_query = stand.first_query
         if self._stated.positions is not None:
@@ -361,6 +365,8 @@ class _KnockOut(Intervention):
                 self._check_first_key(site, queries, key)
             if first_query is None:
                 first_query = self._first_query(site, queries, said, key)
+
+        # 2. The keys of this call come first in the next one of a cache.
         if not site.cross and key is not None:
             self._growing.note(site.module, key)
         if first_query is None and self._pattern.key_only and has_tokens(site.frame, keys, key):
@@ -409,11 +415,11 @@ class _KnockOut(Intervention):
         self._num_calls += 1
         value, output, number = call.value, call.output, self._num_calls
         if call.weights is not None and call.sinks is None:
-            found = check_weights(call.weights, value, output, number, dropout=False)
+            check = check_weights(call.weights, value, output, number, dropout=False)
         else:
-            found = check_scores(Scores(inputs), value, output, number, dropout=False)
-        if found.passed is False:
-            self.refuse(site, f"{call.kernel} returned something else than A @ V ({found})")
+            check = check_scores(Scores(inputs), value, output, number, dropout=False)
+        if check.passed is False:
+            self.refuse(site, f"{call.kernel} returned something else than A @ V ({check})")
 
     def _attended(
         self,
@@ -424,18 +430,21 @@ class _KnockOut(Intervention):
         rows: Int[Tensor, "rows"],
     ) -> KernelCall:
         """Compute the rows again that have a forbidden pair, on what is left to them."""
+        # 1. The rows; and of the heads, unless a bias is indexed by their number.
         query, key, value = call.query, call.key, call.value
-        where = rows.to(query.device)
+        queries = rows.to(query.device)
         if len(rows) < inputs.num_queries:
-            query = query.index_select(2, where)
-        some = len(heads) < inputs.num_heads
+            query = query.index_select(2, queries)
+        is_part = len(heads) < inputs.num_heads
         index = torch.tensor(heads, device=query.device)
         sinks = call.sinks
-        if some and inputs.bias is None:
+        if is_part and inputs.bias is None:
             group = inputs.num_heads // key.shape[1]
             query = query.index_select(1, index)
             key, value = (x.index_select(1, index // group) for x in (key, value))
             sinks = None if sinks is None else sinks[index]
+
+        # 2. Attention. A sink that the kernel does not know takes its share of each row.
         options: dict[str, Any] = {
             "pattern": self._remaining_of(inputs.pattern, knocked),
             "bias": inputs.bias,
@@ -449,19 +458,21 @@ class _KnockOut(Intervention):
             if sinks is not None:
                 share = torch.sigmoid(lse - sinks.to(lse.dtype)[:, None])
                 output = output * share[..., None].to(output.dtype)
-        if some and inputs.bias is not None:
+        if is_part and inputs.bias is not None:
             output, lse = (None if x is None else x.index_select(1, index) for x in (output, lse))
+
+        # 3. All other rows stay bit by bit what they are.
         assert output is not None
         return replace(
             call,
-            output=_put(call.output, output, index, where),
-            lse=None if call.lse is None or lse is None else _put(call.lse, lse, index, where),
+            output=_put(call.output, output, index, queries),
+            lse=None if call.lse is None or lse is None else _put(call.lse, lse, index, queries),
         )
 
     def _remaining_of(self, pattern: Pattern, knocked: Pattern) -> Pattern:
         """Return what is left of a pattern, the same for all layers that have the same."""
-        for mine, theirs, left in self._remaining:
-            if mine is pattern and theirs == knocked:
+        for allowed, masked, left in self._remaining:
+            if allowed is pattern and masked == knocked:
                 return left
         left = pattern & ~knocked
         self._remaining.append((pattern, knocked, left))
@@ -523,12 +534,16 @@ def _from_weights(
     weights = call.weights.to(torch.promote_types(call.weights.dtype, torch.float32))
     chosen = torch.zeros(weights.shape[1], dtype=torch.bool, device=weights.device)
     chosen[heads] = True
+
+    # 1. The pairs, and what sinks take.
     positions = inputs.query_positions.to(weights.device)
     forbidden = knocked.dense(positions, weights.shape[3])[:, None]
     forbidden = forbidden & chosen[:, None, None]
     sink, apart = _sinks_of(call, weights, inputs)
     if apart:
         weights = weights * (1.0 - sink)
+
+    # 2. The other weights of a row grow; rows without such a pair stay bit by bit what they are.
     left = _grown(weights.masked_fill(forbidden, 0.0), sink)
     value = call.value.to(left.dtype)
     grouped = left.view(len(left), value.shape[1], -1, left.shape[3])

@@ -20,16 +20,16 @@ from regard.positions.from_tensor import FromTensor
 
 
 @dataclass(frozen=True, eq=False)
-class Understood:
+class ParsedCall:
     """An interpreted call.
 
     Attributes:
-        inputs: its queries and keys, pattern, bias, sinks and positions.
+        call: its queries and keys, pattern, bias, sinks and positions.
         placed: whether its caller says where its queries are.
         mask_known: whether all masked pairs are known.
     """
 
-    inputs: Attention
+    call: Attention
     placed: bool
     mask_known: bool
 
@@ -39,15 +39,15 @@ class Understood:
 
         It does by as many queries as keys, by a position that it is given, or by a causal mask,
         whose diagonal shows at which key each query stands. One row has no diagonal. Elsewhere
-        `inputs` have a convention: the last query has the position of the last key.
+        `call` has a convention: the last query has the position of the last key.
         """
-        inputs = self.inputs
-        if self.placed or inputs.num_queries == inputs.num_keys:
-            return inputs.first_position
-        return None if inputs.num_queries < 2 else _diagonal(inputs)
+        call = self.call
+        if self.placed or call.num_queries == call.num_keys:
+            return call.first_position
+        return None if call.num_queries < 2 else _diagonal(call)
 
 
-def as_computed(caught: KernelCall) -> KernelCall:
+def autocast_inputs(caught: KernelCall) -> KernelCall:
     """Return a call with its tensors in autocast's dtype."""
     if not autocasts(caught.query.device):
         return caught
@@ -55,7 +55,7 @@ def as_computed(caught: KernelCall) -> KernelCall:
     return replace(caught, query=query, key=key, value=value)
 
 
-def understood(caught: KernelCall, masks: Masks, *, cross: bool) -> Understood:
+def parse_call(caught: KernelCall, masks: Masks, *, cross: bool) -> ParsedCall:
     """Interpret a call.
 
     Args:
@@ -70,6 +70,8 @@ def understood(caught: KernelCall, masks: Masks, *, cross: bool) -> Understood:
     batch, heads, queries, _ = query.shape
     sizes = Sizes(batch, heads, queries, key.shape[2])
     parsed = masks.read(caught.mask, sizes, cross=cross)
+
+    # Positions, and numbers that are added to the scores by them.
     positions = parsed.first_query if caught.first_query is None else caught.first_query
     if isinstance(positions, int):
         parsed = counted_from(parsed, positions)
@@ -82,13 +84,14 @@ def understood(caught: KernelCall, masks: Masks, *, cross: bool) -> Understood:
             first = int(first[0])
         numbers = caught.added.detach().expand(-1, -1, sizes.queries, -1)[..., : sizes.keys]
         added = from_tensor(numbers, first_query=first)
+
     known = None if isinstance(parsed.pattern, Everyone) else parsed.pattern
     bias = compose(compose(caught.bias, added), parsed.bias)
     pattern = intersect(known, caught.pattern)
     call = Attention.checked(query, key, None, pattern, bias, caught.scale, 0.0, positions)
     if caught.sinks is not None:
         call = replace(call, sinks=caught.sinks)
-    return Understood(call, caught.placed, parsed.mask_known)
+    return ParsedCall(call, caught.placed, parsed.mask_known)
 
 
 def counted_from(parsed: ParsedMask, first_query: int) -> ParsedMask:
