@@ -10,13 +10,15 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 import torch.overrides
-from torch._C._dynamo.eval_frame import get_eval_frame_callback
+from torch._C._dynamo.eval_frame import get_eval_frame_callback as compile_callback
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import CheckpointFunction
 
 __all__ = [
+    "NO_CALLBACK",
     "TRANSFORMED",
+    "compile_callback",
     "in_dispatch_mode",
     "in_functorch",
     "in_reentrant_checkpoint",
@@ -89,9 +91,13 @@ def uncompiled(function: Callable[Parameters, Returned]) -> Callable[Parameters,
     return cast(Callable[Parameters, Returned], called)
 
 
+NO_CALLBACK = (None, False)
+"""What `compile_callback` returns unless torch.compile compiles what is called here."""
+
+
 def run_uncompiled(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Run a function; where torch.compile would compile what it calls, without that."""
-    if get_eval_frame_callback() in (None, False):
+    if compile_callback() in NO_CALLBACK:
         return function(*args, **options)
     return torch.compiler.disable(function)(*args, **options)
 

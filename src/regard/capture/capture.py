@@ -39,6 +39,8 @@ from regard.capture.reading import Reading, read_axes
 from regard.capture.score_mask import ScoreMask
 from regard.capture.softmax_tracker import WATCHED, SoftmaxTracker
 from regard.internals import (
+    NO_CALLBACK,
+    compile_callback,
     leave_graph,
     modes,
     on_mode_stack,
@@ -295,18 +297,23 @@ class Capture(TorchFunctionMode):
         if torch.compiler.is_compiling():
             # What is compiled calls no functions that could be seen.
             leave_graph(UNCOMPILED)
-        elif not (func in self._noticed or self._tracker.pending or self._observers):
-            # Most functions have nothing to do with attention.
-            return run_uncompiled(func, *args, **kwargs or {})
-        return run_uncompiled(self._handle, func, args, kwargs or {})
+        # Most functions have nothing to do with attention, and this is called for each of them.
+        if (
+            func in self._noticed
+            or self._tracker.tracked
+            or self._observers
+            or compile_callback() not in NO_CALLBACK
+        ):
+            return run_uncompiled(self._handle, func, args, kwargs or {})
+        return func(*args, **kwargs) if kwargs else func(*args)
 
     def _handle(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         observers = self._observers
-        if not observers and not self._tracker.pending and self._is_plain(func, args):
+        if not (observers or self._tracker.tracked) and self._is_plain(func, args):
             result = func(*args, **options)
-            if func is F.linear and self.running and not self._num_pauses:
+            if func is F.linear and self._stack.running and not self._num_pauses:
                 with without_torch_function():
-                    self.running[-1].add_projected(result)
+                    self._stack.running[-1].add_projected(result)
             return result
         result = self._run(func, args, options)
         for observe in observers:
@@ -324,7 +331,7 @@ class Capture(TorchFunctionMode):
             with self:
                 return _BACKWARD[func](*args, **options)
         if func not in self._handlers:
-            if self._tracker.pending:
+            if self._tracker.tracked:
                 return self._tracker.run(func, args, options)
             return func(*args, **options)
         if not self._is_active:

@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.call import Index
-from regard.matrix.scores import Scores
+from regard.attention.call import Attention, Index
 from regard.matrix.source import read
 from regard.patterns import Pattern
 from regard.patterns.pattern import Both
@@ -86,16 +85,15 @@ class FirstKeys:
         return self.shared.modified()
 
 
-def num_used_keys(source: Scores) -> int:
+def num_used_keys(call: Attention) -> int:
     """Return the number of used keys of a call: a static cache may have more.
 
     Only causal calls can have unused keys; others attend to all keys.
     """
-    _, _, queries, keys = source.shape
-    first = source.call.first_position
-    if first is None or not looks_back(source.call.pattern):
-        return keys
-    return min(keys, first + queries)
+    first = call.first_position
+    if first is None or not looks_back(call.pattern):
+        return call.num_keys
+    return min(call.num_keys, first + call.num_queries)
 
 
 def looks_back(pattern: Pattern) -> bool:

@@ -96,24 +96,24 @@ class Listener(ABC):
         """
         if not self.is_active:
             return None
-        running = self.running
-        if module is None and running:
-            module = running[-1].module
-        name = None if module is None else self.names.get(module)
-        if module is None or name is None or not self.selects(name, module):
+        frames = reversed(self.capture.running)
+        if module is None:
+            frame = next((frame for frame in frames if frame.module in self.names), None)
+        else:
+            frame = next((frame for frame in frames if frame.module is module), None)
+            frame = Frame(module, (), {}) if frame is None else frame
+        name = None if frame is None else self.names.get(frame.module)
+        if frame is None or name is None or not self.selects(name, frame.module):
             return None
-        frames = (frame for frame in reversed(running) if frame.module is module)
-        frame = next(frames, None) or Frame(module, (), {})
-        return CallSite(name, module, frame, self.is_cross(name, module))
+        return CallSite(name, frame.module, frame, self._is_cross(name, frame.module))
 
-    def is_cross(self, name: str, module: nn.Module) -> bool | None:
+    def _is_cross(self, name: str, module: nn.Module) -> bool | None:
         """Return whether a module is cross-attention; None if unknown."""
-        if self.capture.cross is None and (
-            any(part in name.lower() for part in CROSS)
-            or getattr(module, "is_cross_attention", False) is True
-        ):
+        if self.capture.cross is not None:
+            return self.capture.cross
+        if getattr(module, "is_cross_attention", False) is True:
             return True
-        return self.capture.cross
+        return True if any(part in name.lower() for part in CROSS) else None
 
     @abstractmethod
     def selects(self, name: str, module: nn.Module) -> bool:

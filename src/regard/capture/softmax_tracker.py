@@ -138,6 +138,9 @@ class SoftmaxTracker:
             returns the scores as each listener that masks pairs leaves them.
         on_product: called with each product of weights and values; may return another result.
         on_untracked: called with each softmax that was not followed to a product.
+
+    Attributes:
+        tracked: the scores and weights that are followed, by `id`.
     """
 
     def __init__(
@@ -149,19 +152,14 @@ class SoftmaxTracker:
     ) -> None:
         self._running, self._mask_scores = running, mask_scores
         self._on_product, self._on_untracked = on_product, on_untracked
-        self._tracked: dict[int, tuple[weakref.ref[Tensor], _Weights | _Scores]] = {}
+        self.tracked: dict[int, tuple[weakref.ref[Tensor], _Weights | _Scores]] = {}
         self._starts: list[_Start] = []
-
-    @property
-    def pending(self) -> bool:
-        """Whether there is something to follow."""
-        return bool(self._tracked)
 
     def run(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
         """Run a watched function."""
         if function in PRODUCTS:
             return self._multiply(function, arguments, options)
-        weights = self._weights_in(arguments, options) if self._tracked else []
+        weights = self._weights_in(arguments, options) if self.tracked else []
         begins = function in BEGINS and (not weights or function not in EXP)
         if begins:
             return self._softmax(function, arguments, options, weights)
@@ -174,7 +172,7 @@ class SoftmaxTracker:
 
     def end(self, *, all_of_them: bool) -> None:
         """Report softmaxes without living tensors, or all that were not multiplied."""
-        if not (self._starts or self._tracked):
+        if not (self._starts or self.tracked):
             return
         for start in self._starts:
             gone = all_of_them or not start.alive
@@ -184,18 +182,18 @@ class SoftmaxTracker:
                 self._on_untracked(start.frame, reason)
         self._starts = [] if all_of_them else [start for start in self._starts if start.alive]
         if all_of_them:
-            self._tracked.clear()
+            self.tracked.clear()
 
     def forget(self) -> None:
         """Drop all references."""
-        self._tracked.clear()
+        self.tracked.clear()
         self._starts.clear()
 
     # Tracked tensors.
 
     def _track(self, tensor: Tensor, entry: "_Weights | _Scores") -> None:
         number = id(tensor)
-        before = self._tracked.pop(number, None)
+        before = self.tracked.pop(number, None)
         if isinstance(entry, _Weights):
             for start in entry.starts:
                 start.alive += 1
@@ -203,11 +201,11 @@ class SoftmaxTracker:
             self._release(before[1])
 
         def gone(reference: weakref.ref[Tensor]) -> None:
-            tracked = self._tracked.get(number)
+            tracked = self.tracked.get(number)
             if tracked is not None and tracked[0] is reference:
-                self._release(self._tracked.pop(number)[1])
+                self._release(self.tracked.pop(number)[1])
 
-        self._tracked[number] = (weakref.ref(tensor, gone), entry)
+        self.tracked[number] = (weakref.ref(tensor, gone), entry)
 
     @staticmethod
     def _release(entry: "_Weights | _Scores") -> None:
@@ -216,7 +214,7 @@ class SoftmaxTracker:
                 start.alive -= 1
 
     def _entry(self, tensor: Any) -> "_Weights | _Scores | None":
-        tracked = self._tracked.get(id(tensor))
+        tracked = self.tracked.get(id(tensor))
         return tracked[1] if tracked is not None and tracked[0]() is tensor else None
 
     def _weights_in(
@@ -263,7 +261,7 @@ class SoftmaxTracker:
             # Before the function runs, which may modify its arguments.
             masked = mask_after(function, arguments, options, self._mask_of)
         except Unknown:
-            self._tracked.pop(id(modified), None)
+            self.tracked.pop(id(modified), None)
             return function(*arguments, **options)
 
         result = function(*arguments, **options)
@@ -509,7 +507,7 @@ class SoftmaxTracker:
                 self._track_all(part, replace(weights, clean=clean, mask=mask_of_part), probe)
 
     def _multiply(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
-        inputs = self._weights_in(arguments, options) if self._tracked else []
+        inputs = self._weights_in(arguments, options) if self.tracked else []
         if not inputs:
             return self._scores(function, arguments, options)
         result = function(*arguments, **options)

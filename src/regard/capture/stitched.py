@@ -107,7 +107,7 @@ class _Chain:
     def __post_init__(self) -> None:
         source = _scores_of(self.first)
         self.parts, self.checks = [(source, 0)], [self.first.check]
-        self.num_keys = num_used_keys(source)
+        self.num_keys = num_used_keys(source.call)
         self.new_keys = [source.whole_key[:, :, : self.num_keys]]
 
     @property
@@ -122,7 +122,7 @@ class _Chain:
             ValueError: it does neither.
         """
         source, before = _scores_of(call), self.parts[-1][0]
-        used = num_used_keys(source)
+        used = num_used_keys(source.call)
         new = 0 if call.kind == "cross" else call.queries
         dropped = self.num_keys + new - used
         # If all keys were dropped, it is a new text.
@@ -153,7 +153,7 @@ class _Chain:
     def add(self, call: AttentionCall) -> None:
         """Add a call that continues the text."""
         source = _scores_of(call)
-        used, new = num_used_keys(source), 0 if call.kind == "cross" else call.queries
+        used, new = num_used_keys(source.call), 0 if call.kind == "cross" else call.queries
         self.num_keys += new
         self.parts.append((source, self.num_keys - used))
         self.checks.append(call.check)

@@ -72,7 +72,7 @@ class Watcher(Listener):
     def __init__(self, model: nn.Module, calls: list[AttentionCall], options: Options) -> None:
         super().__init__(model)
         self._calls, self._options = calls, options
-        self._latest: dict[str, Scores] = {}
+        self._latest: dict[str, Attention] = {}
         self._biases: dict[nn.Module, tuple[list[int], Bias]] = {}
         self._step_checks = StepChecks()
         self._written: WeakKeyDictionary[Frame, _Written] = WeakKeyDictionary()
@@ -315,14 +315,17 @@ class Watcher(Listener):
                 leaf.keep(self._keep_tensor)
         call = call.kept(self._keep_tensor, self._kept_bias, in_cache=True)
         assert isinstance(call.key, Tensor)
-        shared, before = SharedKeys(call.key), self._latest.get(module)
-        if before is not None:
-            assert isinstance(before.call.key, FirstKeys)
-            if before.call.key.shared.grow(call.key, num_used_keys(before)):
-                shared = before.call.key.shared
+        former = self._latest.get(module)
+        shared: SharedKeys | None = None
+        if former is not None:
+            assert isinstance(former.key, FirstKeys)
+            if former.key.shared.grow(call.key, num_used_keys(former)):
+                shared = former.key.shared
+        if shared is None:
+            shared = SharedKeys(call.key)
         call = replace(call, key=FirstKeys(shared, call.num_keys))
-        kept = self._latest[module] = Scores(call, OVERWRITTEN, mask_known)
-        return kept
+        self._latest[module] = call
+        return Scores(call, OVERWRITTEN, mask_known)
 
     def _keep_tensor(self, tensor: Tensor, *, copy: bool = False) -> Tensor:
         always = copy or self._options.copy
