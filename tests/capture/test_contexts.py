@@ -1,5 +1,6 @@
 """Contexts of two models in two threads, entered and left in any order."""
 
+import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -169,3 +170,28 @@ def test_contexts_of_a_thread_share_one_capture() -> None:
         assert len([mode for mode in modes() if isinstance(mode, Capture)]) == 1
         assert max(left_behind(INNER)["hooks"]) == 1
         OUTER(inputs())
+
+
+def test_a_thread_that_ended_inside_a_context_leaves_later_ones_alone() -> None:
+    before = left_behind(OUTER)
+    abandoned = [regard.watch(OUTER), regard.watch(OUTER)]
+    lengths: list[int] = []
+
+    def abandon() -> None:
+        for context in abandoned:
+            context.__enter__()
+
+    def watch() -> None:
+        with regard.watch(OUTER) as seen, regard.ablate(OUTER, [("1", 0)]):
+            OUTER(inputs())
+            lengths.append(len(seen))
+
+    # Linux gives the number of the first thread to the next ones.
+    for work in (abandon, watch, watch):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert lengths == [3, 3]
+    for context in abandoned:
+        context.__exit__(Fault, Fault(), None)
+    assert left_behind(OUTER) == before

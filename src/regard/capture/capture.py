@@ -106,7 +106,6 @@ class Capture(TorchFunctionMode):
 
         # How it was started, and whether it is paused.
         self._num_pauses = 0
-        self._thread = threading.get_ident()
         self._started = ExitStack()
         self._patched: set[str] = set()
         self._is_eager = False
@@ -126,10 +125,10 @@ class Capture(TorchFunctionMode):
     @staticmethod
     def of_thread() -> "Capture":
         """Return the capture of this thread, a new one for its first listener."""
-        thread = threading.get_ident()
-        if thread not in _captures:
-            _captures[thread] = Capture()
-        return _captures[thread]
+        capture: Capture | None = getattr(_thread, "capture", None)
+        if capture is None or not capture._listeners:
+            capture = _thread.capture = Capture()
+        return capture
 
     def add(self, listener: "Listener") -> None:
         """Pass calls to a listener, after those of the same or a lower rank."""
@@ -151,7 +150,6 @@ class Capture(TorchFunctionMode):
         self._set_listeners([member for member in self._listeners if member is not listener])
         self._stack.release(listener.names)
         if not self._listeners:
-            _captures.pop(self._thread, None)
             self._started.close()
             self._tracker.forget()
             self.masks = Masks()
@@ -372,8 +370,8 @@ class Capture(TorchFunctionMode):
             self.num_heads, self.cross = before
 
 
-_captures: dict[int, Capture] = {}
-"""The capture of each thread."""
+_thread = threading.local()
+"""The `capture` of each thread."""
 
 
 def _memory(tensor: Tensor) -> tuple[object, ...]:

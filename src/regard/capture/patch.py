@@ -18,25 +18,29 @@ class Patch:
         self._begin = begin
         self._end: Callable[[], None] | None = None
         self._lock = threading.Lock()
-        self._receivers: dict[int, Receiver] = {}
+        self._num_receivers = 0
+        # Not by the number of a thread, which a later one may get.
+        self._thread = threading.local()
 
     @contextmanager
     def subscribed(self, receiver: Receiver) -> Generator[None]:
         """Return a context in which a receiver gets the calls of this thread."""
-        thread = threading.get_ident()
         with self._lock:
-            if not self._receivers:
+            if not self._num_receivers:
                 self._end = self._begin()
-            self._receivers[thread] = receiver
+            self._num_receivers += 1
+        self._thread.receiver = receiver
         try:
             yield
         finally:
+            if self.receiver() is receiver:
+                self._thread.receiver = None
             with self._lock:
-                del self._receivers[thread]
-                if not self._receivers and self._end is not None:
+                self._num_receivers -= 1
+                if not self._num_receivers and self._end is not None:
                     self._end()
                     self._end = None
 
     def receiver(self) -> Receiver | None:
         """Return the receiver of this thread."""
-        return self._receivers.get(threading.get_ident())
+        return getattr(self._thread, "receiver", None)
