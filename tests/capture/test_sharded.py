@@ -216,7 +216,7 @@ def test_ranks_must_have_seen_the_same(two: Ranks, path: Path) -> None:
 
 def test_heads_of_a_shard_are_not_altered(two: Ranks, path: Path) -> None:
     for message in refusals(two(sharded.ablated, path, IDS)):
-        assert message.endswith("can't be altered: 4 of its 8 heads are elsewhere")
+        assert message.endswith("can't be altered: 4 of its 8 heads are in other processes")
 
 
 def test_heads_that_can_not_be_told_are_refused(two: Ranks, path: Path) -> None:

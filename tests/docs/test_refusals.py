@@ -27,7 +27,9 @@ def _trees(*folders: str) -> Iterator[ast.AST]:
 
 def test_each_message_is_in_the_code() -> None:
     strings = [
-        part for tree in _trees("capture/*.py", "interventions/*.py") for part in _parts(tree)
+        part
+        for tree in _trees("capture/*.py", "interventions/*.py", "distributed/*.py")
+        for part in _parts(tree)
     ]
     strings += [part for tree in _trees("internals.py") for part in _parts(tree)]
     assert len(MESSAGES) > 40
@@ -42,9 +44,10 @@ def test_each_refusal_of_the_code_is_in_a_table() -> None:
         node
         for tree in _trees("interventions/*.py")
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "refuse"
+        if isinstance(node, ast.Call)
+        and (ast.unparse(node.func) in ("self.refuse", "UnreadableError"))
     ]
-    refusals = [part for call in calls for part in _parts(call.args[1]) if len(part) > 10]
+    refusals = [part for call in calls for part in _parts(call.args[-1]) if len(part) > 10]
     assert len(refusals) > 15
     for refusal in refusals:
         # Advice behind a colon may be left out.

@@ -475,7 +475,7 @@ class TestWhichPairsAreLeft:
 
         model, hidden = Attention(steep), torch.zeros(6, 6, dtype=torch.bool)
         hidden[5, 3:] = True
-        rule = r"which pairs it masks by itself is unknown$"
+        rule = r"which pairs it masks is unknown$"
         with pytest.raises(ValueError, match=rule):
             knocked(model, pairs(queries=[5], keys=[3, 4, 5]), tokens(6))
         # Where a pair that is left is no candidate for a mask, nothing has to be known.

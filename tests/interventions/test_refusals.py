@@ -303,7 +303,7 @@ def test_layers_of_encoders_and_decoders() -> None:
     rule = r"^layer 1 is decoder.layers.1.self_attn and encoder.layers.1.self_attn: name one of"
     with pytest.raises(ValueError, match=rule), regard.ablate(model, [(1, 0)]):
         model(**kind.inputs("none"))
-    rule = r"^layers: decoder.layers.0.encoder_attn looks at another sequence, so name the layers"
+    rule = r"^layers: decoder.layers.0.encoder_attn is cross-attention, so name the layers"
     with pytest.raises(ValueError, match=rule), regard.knock_out(model, KEYS):
         model(**kind.inputs("none"))
     with torch.no_grad(), regard.ablate(model, [("decoder.layers.*.encoder_attn", 0)]):

@@ -58,6 +58,8 @@ PRODUCTS = _MATMUL | _REVERSED | _ADDS | {torch.einsum, F.linear}
 _NAMES = ("input", "self", "other", "mat1", "mat2", "batch1", "batch2", "tensor", "weight")
 """The names of their operands, in the order of their signatures."""
 
+MULTIPLIED_AGAIN = "its weights are multiplied with values more than once"
+
 _APART = 1 << 24
 """Factor on the strides of a probe, except that of keys; more than a softmax has keys."""
 

@@ -31,7 +31,7 @@ from regard.capture.listener import CallSite, Listener, Rank
 from regard.capture.masks import ParsedMask, Sizes
 from regard.capture.module_stack import Frame
 from regard.capture.parse import counted_from, parse_call
-from regard.capture.product import Product
+from regard.capture.product import MULTIPLIED_AGAIN, Product
 from regard.capture.projections import Projections
 from regard.capture.reading import InParts, Reading, are_heads_known
 from regard.distributed.head_shards import head_shard
@@ -213,7 +213,7 @@ class Watcher(Listener):
         for index in self._written_in(site.frame).calls:
             gradient = self._calls[index].gradient
             if gradient is not None and self._softmaxes[index] & product.softmaxes:
-                gradient.problem = gradient.problem or _MULTIPLIED_AGAIN
+                gradient.problem = gradient.problem or MULTIPLIED_AGAIN
 
     def on_untracked(self, frame: Frame, reason: str) -> None:
         # In the backward pass, recomputation stops where nothing more of it is needed.
@@ -493,7 +493,6 @@ class Watcher(Listener):
 
 
 _CHANGED = "its weights are not the result of one softmax, unchanged"
-_MULTIPLIED_AGAIN = "its weights are multiplied with values more than once"
 _NOT_REPRODUCED = "the weights that its kernel returned are not a softmax of its queries and keys"
 
 

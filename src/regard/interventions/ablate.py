@@ -198,7 +198,7 @@ class _Ablation(Intervention):
                 # Documents of one token may be padding that attends to itself.
                 self.refuse(site, _UNKNOWN_PADDING)
             elif leaf.batch_size is not None:
-                self.refuse(site, f"where {leaf} leaves padding isn't known")
+                self.refuse(site, _UNKNOWN_PADDING)
         self._check_padding(site, real, call.key)
         return real
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.capture.call import Call, KernelCall, UnreadableError, WrittenCall
 from regard.capture.listener import CallSite, Listener
 from regard.capture.module_stack import Frame
-from regard.capture.product import Product
+from regard.capture.product import MULTIPLIED_AGAIN, Product
 from regard.capture.reading import Reading, are_heads_known, num_heads_of
 from regard.distributed.head_shards import head_shard
 from regard.internals import (
@@ -165,7 +165,7 @@ class Intervention(Listener):
 
     def multiplied_again(self, site: CallSite) -> None:
         """Accept that weights are multiplied with other values too; refuse by default."""
-        self.refuse(site, "its weights are multiplied with values more than once")
+        self.refuse(site, MULTIPLIED_AGAIN)
 
     def _check_all_heads(self, heads: int, head_dim: int | None, site: CallSite) -> None:
         """Raise ValueError if other processes have heads of a layer, or may have."""
@@ -174,7 +174,9 @@ class Intervention(Listener):
         except ValueError as error:
             self.refuse(site, str(error))
         if shard.total != heads:
-            self.refuse(site, f"{shard.total - heads} of its {shard.total} heads are elsewhere")
+            self.refuse(
+                site, f"{shard.total - heads} of its {shard.total} heads are in other processes"
+            )
 
     def refuse(self, site: CallSite, reason: str) -> NoReturn:
         """Raise ValueError: a call can't be altered."""

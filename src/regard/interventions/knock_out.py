@@ -241,7 +241,7 @@ class _KnockOut(Intervention):
                 empty = flags.any(dim=-1, keepdim=True) & (highest == -torch.inf)
                 low = flags.any(dim=-1, keepdim=True) & (highest <= MASKS) & ~empty
                 if bool(low.any()):
-                    self.refuse(site, "which pairs it masks by itself is unknown")
+                    self.refuse(site, "which pairs it masks is unknown")
             changed = scores.masked_fill(flags, -torch.inf).masked_fill(empty, 0.0)
             return MaskedScores(changed, empty, flags, sheets > 0)
 
@@ -258,7 +258,7 @@ class _KnockOut(Intervention):
                 self.refuse(site, "its weights are no softmax of scores of queries and keys")
             # A row in which the model has masked all pairs may be NaN.
             if bool((weights.nan_to_num(0.0) * masked).any()):
-                self.refuse(site, "which axis of its weights is which could not be told")
+                self.refuse(site, "the axes of its weights can't be told apart")
 
     def multiplied_again(self, site: CallSite) -> None:
         """Accept it: the weights are masked."""
@@ -267,7 +267,7 @@ class _KnockOut(Intervention):
         """Refuse calls of which it isn't known where they stand."""
         if site.cross and self._layers.named is None:
             raise ValueError(
-                f"layers: {site.name or 'the model'} looks at another sequence, so name the layers "
+                f"layers: {site.name or 'the model'} is cross-attention, so name the layers "
                 "in which the pairs are to be forbidden"
             )
         if site.frame in self._done:
