@@ -126,8 +126,9 @@ def test_the_reference_has_every_public_name(site: Path, room: str) -> None:
 
 def test_the_reference_has_every_room() -> None:
     folders = (path.parent.name for path in ROOT.glob("src/regard/*/__init__.py"))
-    # The command line has a page of its own; vLLM is watched by `regard.watch`.
-    assert sorted({*folders} - {"cli", "vllm"}) == ROOMS
+    # The command line has a page of its own; vLLM is watched by `regard.watch`, and what several
+    # processes agree on has no public names: its errors are RuntimeErrors and ValueErrors.
+    assert sorted({*folders} - {"cli", "distributed", "vllm"}) == ROOMS
 
 
 def test_the_first_page_of_the_reference_names_what_is_exported() -> None:
