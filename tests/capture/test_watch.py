@@ -241,3 +241,16 @@ class TestWhose:
         for options in ({}, {"keep": "copies"}, {"keep": [Entropy()]}, {"check": False}):
             with regard.watch(model, **options):
                 assert torch.equal(run(), expected)
+
+
+def test_a_module_of_transformers_whose_forward_is_called() -> None:
+    model: Any = made(ZOO["Llama"])
+    layer, hidden = model.layers[0].self_attn, random(1, 5, model.config.hidden_size)
+    rotated = model.rotary_emb(hidden, torch.arange(5)[None])
+    with torch.no_grad(), regard.watch(model) as seen:
+        layer.forward(hidden, position_embeddings=rotated, attention_mask=None)
+        with regard.watch(model) as called:
+            layer(hidden, position_embeddings=rotated, attention_mask=None)
+    seen.verify()
+    assert [call.module for call in seen] == ["layers.0.self_attn"] * 2
+    assert torch.equal(seen[0].matrix.dense(), called[0].matrix.dense())

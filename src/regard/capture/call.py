@@ -118,9 +118,7 @@ class WrittenCall:
         """
         flat = self._result.reshape(-1).index_copy(0, self._indices.reshape(-1), output.reshape(-1))
         product = replace(self.product, result=flat.view(self._result.shape))
-        changed = replace(self, product=product)
-        changed.__dict__["_indices"] = self._indices
-        return changed
+        return replace(self, product=product)
 
     @property
     def _result(self) -> Tensor:

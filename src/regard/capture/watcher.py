@@ -137,7 +137,7 @@ class Watcher(Listener):
                 caught = read()
                 if needs_grad:
                     self._require_grad(caught)
-                call = self._parsed(site, caught)
+                call = self._call_from_kernel(site, caught)
             except Exception as error:  # noqa: BLE001
                 # A watched model must not fail because of us.
                 if caught is not None and caught.weights is not None:
@@ -263,12 +263,13 @@ class Watcher(Listener):
                 call = call.failed(first_line(error))
         self._calls.append(call)
 
-    def _parsed(self, site: CallSite, caught: KernelCall) -> AttentionCall:
+    def _call_from_kernel(self, site: CallSite, caught: KernelCall) -> AttentionCall:
+        """Return a call with queries and keys."""
         parsed = parse_call(caught, self.capture.masks, cross=site.cross is True)
         call, mask_known = parsed.call, parsed.mask_known
         lse = caught.kernel_lse if caught.lse is None else caught.lse
-        if self._options.values or self._options.effects or lse is not None:
-            has_value = self._options.values or self._options.effects
+        has_value = self._options.values or self._options.effects
+        if has_value or lse is not None:
             call = replace(
                 call,
                 value=caught.value if has_value else None,
