@@ -4,16 +4,14 @@ from collections import deque
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention import attend, attend_with_lse
+from regard.attention import attend_with_lse
 from regard.attention.call import Attention
-from regard.calls.check import check_scores, check_weights
 from regard.capture.call import Call, KernelCall, WrittenCall
 from regard.capture.listener import CallSite, Rank
 from regard.capture.masks import Sizes
@@ -27,13 +25,8 @@ from regard.internals import without_torch_function
 from regard.interventions.forbidden import Forbidden
 from regard.interventions.intervention import Intervention, check_heads
 from regard.interventions.layers import Layer, Layers
-from regard.interventions.token_positions import (
-    GrowingKeys,
-    has_tokens,
-    is_memory,
-    positions_of,
-)
-from regard.matrix.scores import Scores
+from regard.interventions.recompute import check_parsed, recomputed
+from regard.interventions.token_positions import QueryPositions, has_tokens
 from regard.patterns import Cover, Pattern
 from regard.patterns.pattern import Span, intersect
 from regard.patterns.remapped import remapped
@@ -123,16 +116,9 @@ def knock_out(
         raise ValueError(f"positions: the first query must be at 0 or later, got {positions}")
     if positions is not None and cross:
         raise ValueError("positions must be None with cross=True, where queries count from 0")
-    stated = _Stated(positions, cross)
-    with _KnockOut(model, Layers(model, layers, "layers"), pattern, chosen, stated):
+    places = QueryPositions(positions, cross)
+    with _KnockOut(model, Layers(model, layers, "layers"), pattern, chosen, places):
         yield
-
-
-class _Stated(NamedTuple):
-    """What a user says of calls; see `knock_out`."""
-
-    positions: int | None
-    cross: bool | None
 
 
 class _KnockOut(Intervention):
@@ -146,11 +132,10 @@ class _KnockOut(Intervention):
         layers: Layers,
         pattern: Pattern,
         heads: list[int] | None,
-        stated: _Stated,
+        positions: QueryPositions,
     ) -> None:
         super().__init__(model, layers)
-        self._pattern, self._heads, self._stated = pattern, heads, stated
-        self._growing = GrowingKeys()
+        self._pattern, self._heads, self._positions = pattern, heads, positions
         self._num_calls = 0
         self._remaining: deque[tuple[Pattern, Pattern, Pattern]] = deque(maxlen=_LATEST)
         self._done: WeakSet[Frame] = WeakSet()
@@ -158,9 +143,9 @@ class _KnockOut(Intervention):
 
     def site(self, module: nn.Module | None) -> CallSite | None:
         site = super().site(module)
-        if site is None or self._stated.cross is None:
+        if site is None or self._positions.cross is None:
             return site
-        return site._replace(cross=self._stated.cross)
+        return site._replace(cross=self._positions.cross)
 
     def changed(self, site: CallSite, call: Call) -> KernelCall | None:
         if isinstance(call, WrittenCall):
@@ -175,16 +160,16 @@ class _KnockOut(Intervention):
         rows = _affected(inputs, knocked)
         if not len(rows) or not heads:
             return None
-        if call.dropout > 0:
-            self.refuse(site, "dropout is on: call model.eval() first")
-        self._check(site, call, inputs)
+        self._num_calls += 1
+        check_parsed(call, inputs, self._num_calls)
         if call.weights is not None:
             try:
                 call = _from_weights(call, knocked, heads, inputs)
             except ValueError as error:
                 self.refuse(site, str(error))
         else:
-            call = self._attended(call, inputs, knocked, heads, rows)
+            remaining = self._remaining_of(inputs.pattern, knocked)
+            call = recomputed(call, replace(inputs, pattern=remaining), heads, rows)
         call = replace(call, original=call.output, kernel_lse=None)
         if len(heads) == call.query.shape[1]:
             return replace(call, pattern=intersect(call.pattern, ~knocked))
@@ -342,33 +327,12 @@ class _KnockOut(Intervention):
         assumed: int,
         key: Tensor | None,
     ) -> Pattern:
-        """Return the pairs in other positions.
+        """Return the pairs in other positions; `assumed` is that of the first query in the result.
 
-        Args:
-            site: the module that calls.
-            queries: the number of queries.
-            keys: the number of keys.
-            said: the position of the first query by what the call itself says; None if unknown.
-            assumed: the position that it has in the result.
-            key: the used keys, [..., keys, key_dim], if known.
-
-        Raises:
-            ValueError: the position of the first query is unknown, and matters.
+        Arguments as for `QueryPositions.of`.
         """
-        # 1. Stated, known by a cache, or read from the call and its keys.
-        stand = positions_of(site.frame, site.cross is True, queries, keys, None)
+        stand = self._positions.of(site, queries, keys, said, key)
         first_query = stand.first_query
-        if self._stated.positions is not None:
-            first_query = self._stated.positions
-        else:
-            if self._stated.cross is None and key is not None:
-                self._check_first_key(site, queries, key)
-            if first_query is None:
-                first_query = self._first_query(site, queries, said, key)
-
-        # 2. The keys of this call come first in the next one of a cache.
-        if not site.cross and key is not None:
-            self._growing.note(site.module, key)
         if first_query is None and self._pattern.key_only and has_tokens(site.frame, keys, key):
             first_query = 0
         if first_query is None:
@@ -379,95 +343,6 @@ class _KnockOut(Intervention):
                 "two sequences",
             )
         return remapped(self._pattern, first_query - assumed, stand.first_key)
-
-    def _check_first_key(self, site: CallSite, queries: int, key: Tensor) -> None:
-        """Refuse keys of which the first is no token."""
-        is_zero = key.shape[-2] != queries and not bool(key.detach().select(-2, 0).any())
-        if is_zero or is_memory(site.module, key):
-            self.refuse(
-                site,
-                "its first keys are parameters or zeros, so positions of tokens are not those of "
-                "keys: pass positions=, that of the first query among the keys",
-            )
-
-    def _first_query(
-        self, site: CallSite, queries: int, said: int | None, key: Tensor | None
-    ) -> int | None:
-        """Return the position of the first query; None if the keys don't show it.
-
-        Arguments as for `_moved`.
-        """
-        if key is None:
-            # The mask tells the position among the keys, but not whether the first is a token.
-            return 0 if said == 0 else None
-        if self._growing.has_dropped(site.frame, key):
-            self.refuse(
-                site,
-                "its cache has dropped or moved keys, so positions of tokens are not those of keys",
-            )
-        grown = self._growing.first_query(site.frame, key, queries)
-        if grown is None and said and not has_tokens(site.frame, key.shape[-2], key):
-            return None
-        return said if grown is None else grown
-
-    def _check(self, site: CallSite, call: KernelCall, inputs: Attention) -> None:
-        """Refuse a call that was misunderstood."""
-        self._num_calls += 1
-        value, output, number = call.value, call.output, self._num_calls
-        if call.weights is not None and call.sinks is None:
-            check = check_weights(call.weights, value, output, number, dropout=False)
-        else:
-            check = check_scores(Scores(inputs), value, output, number, dropout=False)
-        if check.passed is False:
-            self.refuse(site, f"{call.kernel} returned something else than A @ V ({check})")
-
-    def _attended(
-        self,
-        call: KernelCall,
-        inputs: Attention,
-        knocked: Pattern,
-        heads: list[int],
-        rows: Int[Tensor, "rows"],
-    ) -> KernelCall:
-        """Compute the rows again that have a forbidden pair, on what is left to them."""
-        # 1. The rows; and of the heads, unless a bias is indexed by their number.
-        query, key, value = call.query, call.key, call.value
-        queries = rows.to(query.device)
-        if len(rows) < inputs.num_queries:
-            query = query.index_select(2, queries)
-        is_part = len(heads) < inputs.num_heads
-        index = torch.tensor(heads, device=query.device)
-        sinks = call.sinks
-        if is_part and inputs.bias is None:
-            group = inputs.num_heads // key.shape[1]
-            query = query.index_select(1, index)
-            key, value = (x.index_select(1, index // group) for x in (key, value))
-            sinks = None if sinks is None else sinks[index]
-
-        # 2. Attention. A sink that the kernel does not know takes its share of each row.
-        options: dict[str, Any] = {
-            "pattern": self._remaining_of(inputs.pattern, knocked),
-            "bias": inputs.bias,
-            "scale": inputs.scale,
-            "positions": inputs.query_positions[rows],
-        }
-        if sinks is None and call.lse is None:
-            output, lse = attend(query, key, value, **options), None
-        else:
-            output, lse = attend_with_lse(query, key, value, **options)
-            if sinks is not None:
-                share = torch.sigmoid(lse - sinks.to(lse.dtype)[:, None])
-                output = output * share[..., None].to(output.dtype)
-        if is_part and inputs.bias is not None:
-            output, lse = (None if x is None else x.index_select(1, index) for x in (output, lse))
-
-        # 3. All other rows stay bit by bit what they are.
-        assert output is not None
-        return replace(
-            call,
-            output=_put(call.output, output, index, queries),
-            lse=None if call.lse is None or lse is None else _put(call.lse, lse, index, queries),
-        )
 
     def _remaining_of(self, pattern: Pattern, knocked: Pattern) -> Pattern:
         """Return what is left of a pattern, the same for all layers that have the same."""
@@ -511,19 +386,6 @@ def _affected(inputs: Attention, knocked: Pattern) -> Int[Tensor, "rows"]:
     codes = both.cover_spans(sequences, query, key)
     codes = codes.expand(len(sequences), len(positions), len(first))
     return (codes != Cover.NONE).any(dim=2).any(dim=0).nonzero().flatten()
-
-
-def _put(
-    old: Float[Tensor, "batch heads queries ..."],
-    new: Float[Tensor, "batch some rows ..."],
-    heads: Int[Tensor, "some"],
-    rows: Int[Tensor, "rows"],
-) -> Float[Tensor, "batch heads queries ..."]:
-    """Return a tensor with other numbers in some rows of some heads."""
-    new = new.to(old.dtype)
-    if len(heads) < old.shape[1]:
-        new = old.index_select(2, rows).index_copy(1, heads, new)
-    return old.index_copy(2, rows, new) if len(rows) < old.shape[2] else new
 
 
 def _from_weights(

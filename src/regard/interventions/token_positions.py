@@ -21,6 +21,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.capture.call import UnreadableError
+from regard.capture.listener import CallSite
 from regard.capture.module_stack import Frame
 from regard.capture.projections import tensors_in
 
@@ -110,6 +112,76 @@ class GrowingKeys:
         if key.shape[-2]:
             with torch.inference_mode(False):
                 self._latest[module] = (key.shape[-2], key.detach().select(-2, -1).clone())
+
+
+class QueryPositions:
+    """The positions of the queries of calls: stated, known by a cache, or read from their keys.
+
+    Args:
+        stated: the position of the first query of each call, if stated.
+        cross: whether queries and keys are two sequences, if stated.
+    """
+
+    def __init__(self, stated: int | None = None, cross: bool | None = None) -> None:
+        self.cross = cross
+        self._stated = stated
+        self._growing = GrowingKeys()
+
+    def of(
+        self, site: CallSite, queries: int, keys: int, said: int | None, key: Tensor | None
+    ) -> Positions:
+        """Return the positions of a call; that of the first query is None if unknown.
+
+        Args:
+            site: the module that calls.
+            queries: the number of queries.
+            keys: the number of keys.
+            said: the position of the first query by what the call itself says; None if unknown.
+            key: the used keys, [..., keys, key_dim], if known.
+
+        Raises:
+            UnreadableError: the positions of keys are not those of tokens.
+        """
+        stand = positions_of(site.frame, site.cross is True, queries, keys, None)
+        first_query = stand.first_query
+        if self._stated is not None:
+            first_query = self._stated
+        else:
+            if self.cross is None and key is not None:
+                _check_first_key(site, queries, key)
+            if first_query is None:
+                first_query = self._first_query(site, queries, said, key)
+
+        # The keys of this call come first in the next one of a cache.
+        if not site.cross and key is not None:
+            self._growing.note(site.module, key)
+        return stand._replace(first_query=first_query)
+
+    def _first_query(
+        self, site: CallSite, queries: int, said: int | None, key: Tensor | None
+    ) -> int | None:
+        """Return the position of the first query; None if the keys don't show it."""
+        if key is None:
+            # The mask tells the position among the keys, but not whether the first is a token.
+            return 0 if said == 0 else None
+        if self._growing.has_dropped(site.frame, key):
+            raise UnreadableError(
+                "its cache has dropped or moved keys, so positions of tokens are not those of keys"
+            )
+        grown = self._growing.first_query(site.frame, key, queries)
+        if grown is None and said and not has_tokens(site.frame, key.shape[-2], key):
+            return None
+        return said if grown is None else grown
+
+
+def _check_first_key(site: CallSite, queries: int, key: Tensor) -> None:
+    """Refuse keys of which the first is no token."""
+    is_zero = key.shape[-2] != queries and not bool(key.detach().select(-2, 0).any())
+    if is_zero or is_memory(site.module, key):
+        raise UnreadableError(
+            "its first keys are parameters or zeros, so positions of tokens are not those of "
+            "keys: pass positions=, that of the first query among the keys"
+        )
 
 
 def is_memory(

@@ -1,0 +1,104 @@
+"""Compute some rows of some heads of a kernel's call again, with other inputs."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.attention import attend, attend_with_lse
+from regard.attention.call import Attention
+from regard.calls.check import check_scores, check_weights
+from regard.capture.call import KernelCall, UnreadableError
+from regard.matrix.scores import Scores
+
+
+def check_parsed(call: KernelCall, inputs: Attention, number: int) -> None:
+    """Refuse a call that was misunderstood: compare some rows of its output with A @ V.
+
+    Args:
+        call: the call.
+        inputs: the call as it was parsed.
+        number: its number, which chooses the rows.
+
+    Raises:
+        UnreadableError: the kernel returned something else, or drops weights.
+    """
+    if call.dropout > 0:
+        raise UnreadableError("dropout is on: call model.eval() first")
+    value, output = call.value, call.output
+    if call.weights is not None and call.sinks is None:
+        check = check_weights(call.weights, value, output, number, dropout=False)
+    else:
+        check = check_scores(Scores(inputs), value, output, number, dropout=False)
+    if check.passed is False:
+        raise UnreadableError(f"{call.kernel} returned something else than A @ V ({check})")
+
+
+def recomputed(
+    call: KernelCall, inputs: Attention, heads: list[int], rows: Int[Tensor, "rows"]
+) -> KernelCall:
+    """Return a call in which some rows of some heads were computed again.
+
+    All other rows stay bit by bit what they are.
+
+    Args:
+        call: the call, with the values.
+        inputs: its queries, keys and rule, changed where they are to differ.
+        heads: the heads.
+        rows: the rows.
+    """
+    # 1. The rows; and of the heads, unless a bias is indexed by their number.
+    query, key, value, sinks = inputs.query, inputs.key, call.value, inputs.sinks
+    assert isinstance(query, Tensor)
+    assert isinstance(key, Tensor)
+    queries = rows.to(query.device)
+    if len(rows) < inputs.num_queries:
+        query = query.index_select(2, queries)
+    is_part = len(heads) < inputs.num_heads
+    index = torch.tensor(heads, device=query.device)
+    if is_part and inputs.bias is None:
+        query = query.index_select(1, index)
+        key, value = (
+            x.index_select(1, index // (inputs.num_heads // x.shape[1])) for x in (key, value)
+        )
+        sinks = None if sinks is None else sinks[index]
+
+    # 2. Attention. A sink that the kernel does not know takes its share of each row.
+    options: dict[str, Any] = {
+        "pattern": inputs.pattern,
+        "bias": inputs.bias,
+        "scale": inputs.scale,
+        "positions": inputs.query_positions[rows],
+    }
+    if sinks is None and call.lse is None:
+        output, lse = attend(query, key, value, **options), None
+    else:
+        output, lse = attend_with_lse(query, key, value, **options)
+        if sinks is not None:
+            share = torch.sigmoid(lse - sinks.to(lse.dtype)[:, None])
+            output = output * share[..., None].to(output.dtype)
+    if is_part and inputs.bias is not None:
+        output, lse = (None if x is None else x.index_select(1, index) for x in (output, lse))
+
+    # 3. All other rows stay bit by bit what they are.
+    assert output is not None
+    return replace(
+        call,
+        output=_put(call.output, output, index, queries),
+        lse=None if call.lse is None or lse is None else _put(call.lse, lse, index, queries),
+    )
+
+
+def _put(
+    old: Float[Tensor, "batch heads queries ..."],
+    new: Float[Tensor, "batch some rows ..."],
+    heads: Int[Tensor, "some"],
+    rows: Int[Tensor, "rows"],
+) -> Float[Tensor, "batch heads queries ..."]:
+    """Return a tensor with other numbers in some rows of some heads."""
+    new = new.to(old.dtype)
+    if len(heads) < old.shape[1]:
+        new = old.index_select(2, rows).index_copy(1, heads, new)
+    return old.index_copy(2, rows, new) if len(rows) < old.shape[2] else new
