@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from regard.attention import attend, attend_with_lse, plan
     from regard.attribution import attribute
     from regard.capture import watch
-    from regard.interventions import ablate, knock_out
+    from regard.interventions import ablate, knock_out, spans, steer
     from regard.matrix import AttentionMatrix, EffectMatrix, NormMatrix, rollout
     from regard.patterns import (
         causal,
@@ -53,6 +53,8 @@ __all__ = [
     "plan",
     "prefix",
     "rollout",
+    "spans",
+    "steer",
     "strided",
     "watch",
     "window",
@@ -62,7 +64,7 @@ _NAMES = {
     "attention": ("attend", "attend_with_lse", "plan"),
     "attribution": ("attribute",),
     "capture": ("watch",),
-    "interventions": ("ablate", "knock_out"),
+    "interventions": ("ablate", "knock_out", "spans", "steer"),
     "matrix": ("AttentionMatrix", "EffectMatrix", "NormMatrix", "rollout"),
     "patterns": (
         "causal",

@@ -19,7 +19,7 @@ from regard import (
     strided,
     window,
 )
-from regard.interventions.forbidden import Forbidden
+from regard.interventions.shifted import Shifted
 from regard.patterns import Pattern, from_mask
 from regard.positions import Relative, alibi, from_tensor, softcap
 from regard.positions.bias import compose
@@ -141,7 +141,7 @@ def test_a_bias_of_somebody_else_is_refused() -> None:
 
 
 def test_pairs_that_are_forbidden_to_some_heads() -> None:
-    bias = compose(softcap(3.0), Forbidden(causal(), (1,), 2))
+    bias = compose(softcap(3.0), Shifted(causal(), (1,), 2))
     assert bias is not None
     with pytest.raises(ValueError, match=r"^pairs that knock_out forbids to some heads can't be"):
         bias_as_data(bias, 0, Shelf().store)

@@ -34,7 +34,7 @@ from regard.capture.kernels import KernelLse, attend_call, sdpa_call
 from regard.capture.masks import Masks
 from regard.capture.module_stack import Frame, Hook, ModuleStack
 from regard.capture.parse import autocast_inputs
-from regard.capture.product import MaskedScores, Product
+from regard.capture.product import ChangedScores, Product
 from regard.capture.reading import Reading, read_axes
 from regard.capture.score_mask import ScoreMask
 from regard.capture.softmax_tracker import WATCHED, SoftmaxTracker
@@ -255,15 +255,15 @@ class Capture(TorchFunctionMode):
 
     def _mask_scores(
         self, scores: Tensor, key_axis: int, mask: ScoreMask | None
-    ) -> dict[object, MaskedScores]:
+    ) -> dict[object, ChangedScores]:
         """Return the scores as each listener that masks pairs leaves them, the last one last."""
-        parts: dict[object, MaskedScores] = {}
+        parts: dict[object, ChangedScores] = {}
         for listener in self._listeners:
             part = listener.mask_scores(scores, key_axis, mask)
             if part is not None:
                 parts[listener] = part
                 scores = part.scores
-                if mask is not None:
+                if mask is not None and part.masked is not None:
                     masked = part.masked if mask.masked is None else mask.masked | part.masked
                     mask = replace(mask, masked=masked)
         return parts

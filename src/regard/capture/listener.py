@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard.capture.call import KernelCall
 from regard.capture.capture import Capture
 from regard.capture.module_stack import Frame, named_modules
-from regard.capture.product import MaskedScores, Product
+from regard.capture.product import ChangedScores, Product
 from regard.capture.reading import Reading
 from regard.capture.score_mask import ScoreMask
 from regard.hf.use import CROSS
@@ -145,7 +145,7 @@ class Listener(ABC):
 
     def mask_scores(
         self, scores: Tensor, key_axis: int, mask: ScoreMask | None
-    ) -> MaskedScores | None:
+    ) -> ChangedScores | None:
         """Mask pairs before the softmax of the running module.
 
         Args:

@@ -65,20 +65,34 @@ _APART = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
-class MaskedScores:
-    """Scores that were masked before their softmax.
+class ChangedScores:
+    """Scores of which some were masked or shifted before their softmax.
 
     Attributes:
         scores: the scores, −inf for masked pairs; arbitrary in the rows of `empty`.
-        empty: the rows without pairs, whose weights must be 0.
-        masked: the pairs that were masked.
-        by_head: the same with named axes.
+        pairs: the pairs that were to be changed.
+        shape: the shape of the scores with named axes, [batch, heads, queries, keys].
+        strides: its strides in the memory of the scores.
+        empty: the rows without pairs, whose weights must be 0, if any.
+        masked: the pairs that were masked, if any.
     """
 
     scores: Tensor
-    empty: Bool[Tensor, "..."]
-    masked: Bool[Tensor, "..."]
-    by_head: Bool[Tensor, "batch heads queries keys"]
+    pairs: Bool[Tensor, "..."]
+    shape: Sequence[int]
+    strides: Sequence[int]
+    empty: Bool[Tensor, "..."] | None = None
+    masked: Bool[Tensor, "..."] | None = None
+
+    def named(self, tensor: Tensor) -> Tensor:
+        """Return a tensor of the shape of the scores with named axes."""
+        return tensor.contiguous().as_strided(self.shape, self.strides)
+
+    def softmax(self) -> Tensor:
+        """Return the softmax of the scores, 0 for NaN."""
+        exact = self.scores.detach().to(torch.promote_types(self.scores.dtype, torch.float32))
+        weights = exact.softmax(dim=-1).nan_to_num(0.0)
+        return weights if self.empty is None else weights.masked_fill(self.empty, 0.0)
 
 
 class WeightMask(NamedTuple):
@@ -128,7 +142,7 @@ class Product:
     result: Tensor | None = None
     original: Tensor | None = None
     read: "Callable[[Tensor, Tensor | None], Product | None] | None" = None
-    masked_scores: "Sequence[Mapping[object, MaskedScores]]" = ()
+    masked_scores: "Sequence[Mapping[object, ChangedScores]]" = ()
     softmaxes: frozenset[object] = frozenset()
     changed: bool = False
     again: bool = False

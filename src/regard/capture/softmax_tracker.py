@@ -43,7 +43,7 @@ from regard.capture.functions import (
 from regard.capture.module_stack import Frame
 from regard.capture.product import (
     PRODUCTS,
-    MaskedScores,
+    ChangedScores,
     Product,
     WeightMask,
     operands,
@@ -90,7 +90,7 @@ class _Start:
     operands: Sequence[Tensor] = ()
     followed: int = 0
     alive: int = 0
-    masked: Mapping[object, MaskedScores] = field(default_factory=dict[object, MaskedScores])
+    masked: Mapping[object, ChangedScores] = field(default_factory=dict[object, ChangedScores])
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +146,7 @@ class SoftmaxTracker:
     def __init__(
         self,
         running: Callable[[], Sequence[Frame]],
-        mask_scores: Callable[[Tensor, int, ScoreMask | None], Mapping[object, MaskedScores]],
+        mask_scores: Callable[[Tensor, int, ScoreMask | None], Mapping[object, ChangedScores]],
         on_product: Callable[[Product], Tensor | None],
         on_untracked: Callable[[Frame, str], None],
     ) -> None:
@@ -291,7 +291,7 @@ class SoftmaxTracker:
         scores = arguments[0] if arguments else options.get("input")
         axis = _softmax_axis(arguments, options)
         mask = self._mask_of(scores)
-        masked: Mapping[object, MaskedScores] = {}
+        masked: Mapping[object, ChangedScores] = {}
         is_softmax = function not in EXP and function not in LOG_SOFTMAX
         if is_softmax and scores is not None and axis is not None and self._running()[-1].scored:
             masked = self._mask_scores(scores, axis, mask)
@@ -305,7 +305,8 @@ class SoftmaxTracker:
 
         result = function(*arguments, **options)
         for part in masked.values():
-            result = result.masked_fill(part.empty, 0.0)
+            if part.empty is not None:
+                result = result.masked_fill(part.empty, 0.0)
         self._begin(function, axis, result, mask, masked)
         return result
 
@@ -315,7 +316,7 @@ class SoftmaxTracker:
         axis: int | None,
         result: Any,
         mask: ScoreMask | None,
-        masked: Mapping[object, MaskedScores],
+        masked: Mapping[object, ChangedScores],
     ) -> None:
         """Track the result of a softmax.
 

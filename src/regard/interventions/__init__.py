@@ -1,9 +1,11 @@
-"""What attention does: heads and pairs taken away from a running model."""
+"""What attention does: heads and pairs taken away from a running model, or weighed anew."""
 
 from regard.interventions.ablate import ablate
 from regard.interventions.heads import heads
 from regard.interventions.knock_out import knock_out
 from regard.interventions.logit_shares import LogitShares, logit_shares
+from regard.interventions.spans import spans
+from regard.interventions.steer import steer
 from regard.interventions.verify import Verification, verify
 
 __all__ = [
@@ -13,5 +15,7 @@ __all__ = [
     "heads",
     "knock_out",
     "logit_shares",
+    "spans",
+    "steer",
     "verify",
 ]

@@ -49,13 +49,34 @@ def recomputed(
         heads: the heads.
         rows: the rows.
     """
+    needs_lse = inputs.sinks is not None or call.lse is not None
+    output, lse = computed(call, inputs, heads, rows, needs_lse=needs_lse)
+    return with_rows(call, output, lse, heads, rows)
+
+
+def computed(
+    call: KernelCall,
+    inputs: Attention,
+    heads: list[int],
+    rows: Int[Tensor, "rows"],
+    *,
+    needs_lse: bool = True,
+) -> tuple[Float[Tensor, "batch some rows value_dim"], Float[Tensor, "batch some rows"] | None]:
+    """Return the output of some rows of some heads, and their log-sum-exp without the sinks.
+
+    Args:
+        call: the call, with the values.
+        inputs: its queries, keys and rule, changed where they are to differ.
+        heads: the heads.
+        rows: the rows.
+        needs_lse: whether the log-sum-exp is needed, as it is with sinks.
+    """
     # 1. The rows; and of the heads, unless a bias is indexed by their number.
     query, key, value, sinks = inputs.query, inputs.key, call.value, inputs.sinks
     assert isinstance(query, Tensor)
     assert isinstance(key, Tensor)
-    queries = rows.to(query.device)
     if len(rows) < inputs.num_queries:
-        query = query.index_select(2, queries)
+        query = query.index_select(2, rows.to(query.device))
     is_part = len(heads) < inputs.num_heads
     index = torch.tensor(heads, device=query.device)
     if is_part and inputs.bias is None:
@@ -72,7 +93,7 @@ def recomputed(
         "scale": inputs.scale,
         "positions": inputs.query_positions[rows],
     }
-    if sinks is None and call.lse is None:
+    if not needs_lse:
         output, lse = attend(query, key, value, **options), None
     else:
         output, lse = attend_with_lse(query, key, value, **options)
@@ -80,10 +101,35 @@ def recomputed(
             share = torch.sigmoid(lse - sinks.to(lse.dtype)[:, None])
             output = output * share[..., None].to(output.dtype)
     if is_part and inputs.bias is not None:
-        output, lse = (None if x is None else x.index_select(1, index) for x in (output, lse))
+        output = output.index_select(1, index)
+        lse = None if lse is None else lse.index_select(1, index)
+    return output, lse
 
-    # 3. All other rows stay bit by bit what they are.
-    assert output is not None
+
+def rows_of(
+    tensor: Float[Tensor, "batch heads queries ..."], heads: list[int], rows: Int[Tensor, "rows"]
+) -> Float[Tensor, "batch some rows ..."]:
+    """Return some rows of some heads of a tensor."""
+    if len(rows) < tensor.shape[2]:
+        tensor = tensor.index_select(2, rows.to(tensor.device))
+    if len(heads) < tensor.shape[1]:
+        tensor = tensor.index_select(1, torch.tensor(heads, device=tensor.device))
+    return tensor
+
+
+def with_rows(
+    call: KernelCall,
+    output: Float[Tensor, "batch some rows value_dim"],
+    lse: Float[Tensor, "batch some rows"] | None,
+    heads: list[int],
+    rows: Int[Tensor, "rows"],
+) -> KernelCall:
+    """Return a call with other numbers in some rows of some heads.
+
+    All other rows stay bit by bit what they are.
+    """
+    index = torch.tensor(heads, device=output.device)
+    queries = rows.to(output.device)
     return replace(
         call,
         output=_put(call.output, output, index, queries),

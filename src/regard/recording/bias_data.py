@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.interventions.forbidden import Forbidden
+from regard.interventions.shifted import Shifted
 from regard.positions import Bias
 from regard.positions.alibi import Alibi
 from regard.positions.bias import ComposedBias, Softcap
@@ -43,7 +43,7 @@ def bias_as_data(bias: Bias, batch: int, store: Callable[[Tensor], str]) -> Data
         case ComposedBias():
             first, second = (bias_as_data(one, batch, store) for one in (bias.first, bias.second))
             return {"kind": "joined", "first": first, "second": second}
-        case Forbidden():
+        case Shifted():
             raise ValueError(
                 "pairs that knock_out forbids to some heads can't be recorded: knock them out of "
                 "all heads, without heads="
