@@ -1,4 +1,4 @@
-"""Attention written out, with pairs masked by −inf and heads set to zero: what must come out."""
+"""Attention written out, with pairs masked by −inf or weighed anew, and heads set to zero."""
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
@@ -21,6 +22,8 @@ class Oracle:
         model: the model.
         forbids: says of the positions of a query and a key, as tensors, whether the pair is
             forbidden; of tensors [batch, 1, 1, 1], [queries, 1] and [keys].
+        factor: multiplies the weights of these pairs instead, before rows are divided by their sums.
+        share: or is what they have of each row, if they have less.
         layers: the paths of the modules to which that applies.
         heads: the heads of these; None for all.
         ablated: pairs of a module's path and a head that returns zeros, or a mean if `mean`.
@@ -33,6 +36,8 @@ class Oracle:
     heads: Collection[int] | None = None
     ablated: Collection[tuple[str, int]] = ()
     mean: bool = False
+    factor: float | None = None
+    share: float | None = None
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -76,7 +81,9 @@ class Oracle:
             scores = scores + mask[..., : key.shape[2]]
         lowest = torch.finfo(scores.dtype).min / 2
         looks = (scores > lowest).any(dim=-1, keepdim=True)
-        if self.forbids is not None and name in self.layers:
+        masks = self.factor is None and self.share is None
+        changes = self.forbids is not None and name in self.layers
+        if changes and masks:
             # A row of padding, in which nothing is to be seen, stays what it is.
             scores = scores.masked_fill(self._forbidden(scores) & looks, -torch.inf)
         # Who may look at nothing any more gets zeros, and not what masks by large numbers leave.
@@ -85,13 +92,29 @@ class Oracle:
         if s_aux is not None:
             sinks = s_aux[:, None, None].expand(*scores.shape[:3], 1).to(scores.dtype)
             scores = torch.cat([scores, sinks], dim=-1)
-        weights = scores.softmax(dim=-1)[..., : key.shape[2]].masked_fill(empty, 0.0)
+        weights = scores.softmax(dim=-1)
+        if changes and not masks:
+            pairs = F.pad(
+                self._forbidden(scores[..., : key.shape[2]]), (0, scores.shape[-1] - key.shape[2])
+            )
+            weights = self._weighed(weights, pairs.expand_as(weights) & looks)
+        weights = weights[..., : key.shape[2]].masked_fill(empty, 0.0)
         output = weights @ value
         for head in [head for layer, head in self.ablated if layer == name]:
             mean = output[:, head].mean(dim=1, keepdim=True)
             output = output.clone()
             output[:, head] = mean if self.mean else 0.0
         return output.transpose(1, 2).contiguous(), weights
+
+    def _weighed(self, weights: Tensor, pairs: Tensor) -> Tensor:
+        """Return weights, those of sinks last, of which the pairs have another part."""
+        if self.share is None:
+            assert self.factor is not None
+            weights = torch.where(pairs, weights * self.factor, weights)
+            return weights / weights.sum(dim=-1, keepdim=True)
+        part = (weights * pairs).sum(dim=-1, keepdim=True)
+        scaled = torch.where(pairs, self.share / part, (1 - self.share) / (1 - part))
+        return torch.where((part > 0) & (part < self.share), weights * scaled, weights)
 
     def _forbidden(self, scores: Tensor) -> Tensor:
         assert self.forbids is not None

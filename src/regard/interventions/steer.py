@@ -99,7 +99,7 @@ def _keys_of(spans: Positions | Iterable[range | int]) -> Positions:
             "spans must be ranges or positions of tokens, as by regard.spans(tokenizer, text, "
             f"part), or a Pattern, got {type(spans).__name__}"
         )
-    if isinstance(spans, int | slice | Tensor):
+    if isinstance(spans, int | slice | tuple | Tensor):
         positions = spans
     else:
         positions = []
