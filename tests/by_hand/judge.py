@@ -35,6 +35,8 @@ def judge(spec: Spec) -> Verdicts:
         "weights": lambda: _weights(model, given),
         "counts": lambda: _counts(model, given),
         "knock_out": lambda: _knock_out(model, given),
+        "steer": lambda: _steer(model, given, factor=5.0),
+        "share": lambda: _steer(model, given, share=0.6),
         "ablate": lambda: _ablate(model, given, mean=False),
         "mean": lambda: _ablate(model, given, mean=True),
         # FlexAttention has no backward on CPUs.
@@ -123,6 +125,16 @@ def _knock_out(model: Attention, given: Inputs) -> str:
     with torch.no_grad(), regard.knock_out(model, pattern, layers=layers):
         output = runner(model, given)()
     expected = truth(model, given, knocked=[pair]).output
+    return _verdict(_gap(output, expected, given, model.spec))
+
+
+def _steer(model: Attention, given: Inputs, **strength: float) -> str:
+    pair = pair_of(model.spec, given)
+    pattern = regard.pairs(queries=[pair[0]], keys=[pair[1]])
+    layers = [""] if model.spec.kernel != "mha" else ["mha"]
+    with torch.no_grad(), regard.steer(model, pattern, layers=layers, **strength):
+        output = runner(model, given)()
+    expected = truth(model, given, knocked=[pair], **strength).output
     return _verdict(_gap(output, expected, given, model.spec))
 
 

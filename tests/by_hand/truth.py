@@ -34,6 +34,8 @@ def truth(
     given: Inputs,
     *,
     knocked: Collection[tuple[int, int]] = (),
+    factor: float = 0.0,
+    share: float | None = None,
     ablated: int | None = None,
     mean: bool = False,
 ) -> Truth:
@@ -43,6 +45,8 @@ def truth(
         model: the module.
         given: its inputs.
         knocked: pairs of a query and a key, by their tokens, that are masked.
+        factor: multiplies their weights instead, before rows are divided by their sums.
+        share: or what they have at least of each row.
         ablated: a head that returns zeros.
         mean: whether it returns its mean over the queries that are no padding instead.
     """
@@ -87,10 +91,18 @@ def truth(
     scores = torch.einsum("bhqd,bhkd->bhqk", query, key) * SCALE + bias
     scores = scores.masked_fill(~allowed[:, None], -torch.inf)
     had_keys = allowed.any(dim=-1)[:, None, :, None]
-    scores = scores.masked_fill(masked & had_keys, -torch.inf)
+    if not factor and share is None:
+        scores = scores.masked_fill(masked & had_keys, -torch.inf)
     if scores.requires_grad:
         scores.retain_grad()
     weights = scores.softmax(dim=-1).nan_to_num(0.0)
+    if share is not None:
+        part = (weights * masked).sum(dim=-1, keepdim=True)
+        raised = torch.where(masked, share / part, (1 - share) / (1 - part))
+        weights = torch.where((part > 0) & (part < share) & (part < 1), weights * raised, weights)
+    elif factor:
+        weights = weights * torch.where(masked, factor, 1.0)
+        weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-30)
     if spec.kind == "gated":
         weights = weights * model.gate.sigmoid()[:, None, None]
     if spec.kind == "mixed":

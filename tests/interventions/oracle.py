@@ -22,7 +22,7 @@ class Oracle:
         model: the model.
         forbids: says of the positions of a query and a key, as tensors, whether the pair is
             forbidden; of tensors [batch, 1, 1, 1], [queries, 1] and [keys].
-        factor: multiplies the weights of these pairs instead, before rows are divided by their sums.
+        factor: multiplies the weights of these pairs instead; rows are divided by their sums.
         share: or is what they have of each row, if they have less.
         layers: the paths of the modules to which that applies.
         heads: the heads of these; None for all.

@@ -145,6 +145,8 @@ def test_pairs_that_are_forbidden_to_some_heads() -> None:
     assert bias is not None
     with pytest.raises(ValueError, match=r"^pairs that knock_out forbids to some heads can't be"):
         bias_as_data(bias, 0, Shelf().store)
+    with pytest.raises(ValueError, match=r"^weights that steer has changed can't be recorded$"):
+        bias_as_data(Shifted(causal(), (1,), 2, 0.5), 0, Shelf().store)
 
 
 @pytest.mark.parametrize(

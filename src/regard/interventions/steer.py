@@ -3,19 +3,19 @@
 import math
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from typing import Any, cast
 
 from torch import Tensor, nn
 
 from regard.interventions.layers import Layer
 from regard.interventions.reweight import Reweight
 from regard.patterns import Pattern, pairs
-from regard.patterns.pairs import Positions
 
 
 @contextmanager
 def steer(
     model: nn.Module,
-    spans: Pattern | Positions | Iterable[range | int],
+    spans: Pattern | int | slice | Tensor | Iterable[range | int],
     *,
     factor: float | None = None,
     share: float | None = None,
@@ -87,24 +87,23 @@ def steer(
         yield
 
 
-def _keys_of(spans: Positions | Iterable[range | int]) -> Positions:
-    """Return the positions of keys.
+def _keys_of(spans: Any) -> Any:
+    """Return the positions of keys, as for `pairs`.
 
     Raises:
         TypeError: they are no spans.
         ValueError: there are none.
     """
-    if isinstance(spans, str) or not isinstance(spans, int | slice | Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if isinstance(spans, str) or not isinstance(spans, int | slice | Iterable):
         raise TypeError(
             "spans must be ranges or positions of tokens, as by regard.spans(tokenizer, text, "
             f"part), or a Pattern, got {type(spans).__name__}"
         )
-    if isinstance(spans, int | slice | tuple | Tensor):
-        positions = spans
-    else:
-        positions = []
-        for span in spans:
-            positions += span if isinstance(span, range) else [span]
-    if not isinstance(positions, int | slice) and not len(positions):
+    if isinstance(spans, int | slice | tuple):
+        return spans
+    positions: list[int] = []
+    for span in cast(Iterable[Any], spans):
+        positions += span if isinstance(span, range) else [span]
+    if not positions:
         raise ValueError("spans must have at least one position, got none")
     return positions

@@ -23,7 +23,7 @@ def bias_as_data(bias: Bias, batch: int, store: Callable[[Tensor], str]) -> Data
 
     Raises:
         TypeError: the bias is not one of Regard's.
-        ValueError: it forbids pairs to some heads.
+        ValueError: it forbids pairs to some heads, or shifts their scores.
     """
     match bias:
         case Alibi():
@@ -43,6 +43,8 @@ def bias_as_data(bias: Bias, batch: int, store: Callable[[Tensor], str]) -> Data
         case ComposedBias():
             first, second = (bias_as_data(one, batch, store) for one in (bias.first, bias.second))
             return {"kind": "joined", "first": first, "second": second}
+        case Shifted() if isinstance(bias.shift, Tensor) or bias.shift > -torch.inf:
+            raise ValueError("weights that steer has changed can't be recorded")
         case Shifted():
             raise ValueError(
                 "pairs that knock_out forbids to some heads can't be recorded: knock them out of "
