@@ -21,8 +21,9 @@ class Rank(IntEnum):
     """The order in which listeners receive a call: each gets what those before it made of it."""
 
     KNOCK_OUT = 0
-    ABLATE = 1
-    WATCH = 2
+    PATCH = 1
+    ABLATE = 2
+    WATCH = 3
 
 
 class CallSite(NamedTuple):

@@ -1,9 +1,10 @@
-"""What attention does: heads and pairs taken away from a running model."""
+"""What attention does: heads and pairs of a running model taken away, or given by another run."""
 
 from regard.interventions.ablate import ablate
 from regard.interventions.heads import heads
 from regard.interventions.knock_out import knock_out
 from regard.interventions.logit_shares import LogitShares, logit_shares
+from regard.interventions.patch import patch
 from regard.interventions.verify import Verification, verify
 
 __all__ = [
@@ -13,5 +14,6 @@ __all__ = [
     "heads",
     "knock_out",
     "logit_shares",
+    "patch",
     "verify",
 ]
