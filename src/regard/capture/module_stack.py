@@ -49,6 +49,11 @@ class Frame:
         if self.projected is not None:
             self.projected.add(result, self.given)
 
+    def before_write(self, written: object) -> None:
+        """Copy what is known of a tensor that is about to be written to."""
+        if self.projected is not None and isinstance(written, Tensor):
+            self.projected.before_write(written)
+
     def sequences(
         self, values: Float[Tensor, "rows tokens dim"], ends: Sequence[int], *, given: bool
     ) -> list[int] | None:
