@@ -281,7 +281,7 @@ class Capture(TorchFunctionMode):
     def _ended(self, frame: Frame) -> None:
         """Report softmaxes that were not followed in a finished module, and finished runs."""
         if not self._num_pauses:
-            self._tracker.end(all_of_them=not self.running)
+            self._tracker.end(all_of_them=not self._stack.running)
         outer = frame.outer
         for listener in self._listeners:
             is_outermost = outer is None or outer.module not in listener.names
@@ -293,7 +293,7 @@ class Capture(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Iterable[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_dynamo_compiling():
             # What is compiled calls no functions that could be seen.
             leave_graph(UNCOMPILED)
         # Most functions have nothing to do with attention, and this is called for each of them.
@@ -315,8 +315,7 @@ class Capture(TorchFunctionMode):
         if not (observers or self._tracker.tracked) and self._is_plain(func, args):
             result = func(*args, **options)
             if func is F.linear and self._stack.running and not self._num_pauses:
-                with without_torch_function():
-                    self._stack.running[-1].add_projected(result)
+                self._stack.running[-1].add_projected(result)
             return result
         result = self._run(func, args, options)
         for observe in observers:
