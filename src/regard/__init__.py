@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from regard.attention import attend, attend_with_lse, plan
     from regard.attribution import attribute
     from regard.capture import watch
-    from regard.interventions import ablate, knock_out, spans, steer
+    from regard.interventions import ablate, knock_out, patch, spans, steer
     from regard.matrix import AttentionMatrix, EffectMatrix, NormMatrix, rollout
     from regard.patterns import (
         causal,
@@ -50,6 +50,7 @@ __all__ = [
     "padding",
     "page",
     "pairs",
+    "patch",
     "plan",
     "prefix",
     "rollout",
@@ -64,7 +65,7 @@ _NAMES = {
     "attention": ("attend", "attend_with_lse", "plan"),
     "attribution": ("attribute",),
     "capture": ("watch",),
-    "interventions": ("ablate", "knock_out", "spans", "steer"),
+    "interventions": ("ablate", "knock_out", "patch", "spans", "steer"),
     "matrix": ("AttentionMatrix", "EffectMatrix", "NormMatrix", "rollout"),
     "patterns": (
         "causal",

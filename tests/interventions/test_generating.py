@@ -110,15 +110,6 @@ def test_marian() -> None:
     same(found, expected)
 
 
-def test_what_was_seen_of_a_text_puts_it_back() -> None:
-    prompt, there = tokens(length=PROMPT), padded("none", PROMPT)
-    model = writer("Llama")
-    with regard.watch(model, values=True) as seen:
-        expected = scores(model, prompt, there)
-    with regard.ablate(model, [(0, 2), (1, 0)], by=seen):
-        same(scores(model, prompt, there), expected)
-
-
 def test_the_mean_of_a_step_is_refused() -> None:
     model = writer("Llama")
     with (

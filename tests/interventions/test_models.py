@@ -135,7 +135,7 @@ def test_ablated(name: str) -> None:
             found = first(model(**inputs))
         assert (found - before).abs().max() > 100 * WITHIN
         torch.testing.assert_close(found, expected, rtol=0, atol=WITHIN)
-    with torch.no_grad(), regard.ablate(model, ablated, by=seen):
+    with torch.no_grad(), regard.patch(model, seen, ablated):
         found = first(model(**inputs))
     torch.testing.assert_close(found, before, rtol=0, atol=WITHIN)
 

@@ -1,21 +1,19 @@
 """`ablate`: heads whose output is taken away."""
 
-from collections import Counter
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.calls.check import DROPOUT
 from regard.capture.call import Call, KernelCall, WrittenCall
 from regard.capture.listener import CallSite, Rank
 from regard.capture.parse import parse_call
 from regard.capture.product import key_of
-from regard.capture.seen import Seen
 from regard.capture.where import check_model
-from regard.interventions.intervention import Intervention, check_heads
+from regard.interventions.intervention import Intervention, check_heads, checked_pairs
 from regard.interventions.layers import Layer, Layers
 from regard.interventions.token_positions import is_memory, positions_of
 from regard.patterns.documents import Documents
@@ -30,7 +28,7 @@ Heads = Float[Tensor, "batch heads queries value_dim"]
 
 @contextmanager
 def ablate(
-    model: nn.Module, heads: Iterable[tuple[Layer, int]], *, by: str | Seen = "zero"
+    model: nn.Module, heads: Iterable[tuple[Layer, int]], *, by: Literal["zero", "mean"] = "zero"
 ) -> Generator[None]:
     """Take the output of some heads away while a model runs, before the output projection.
 
@@ -48,10 +46,9 @@ def ablate(
             of a module as `watch` shows it, such as "model.decoder.layers.0.encoder_attn", with
             wildcards if need be. A number that means several modules, as in encoder–decoders, is
             refused when they run. A module that several layers share is altered in each.
-        by: what takes the place of a head's output. "zero"; "mean", its mean over the positions of
-            the sequence, padding left out, where all of them are in one call; or what the same head
-            has returned when the model was watched with `values=True`: its n-th call then takes the
-            place of the n-th call now.
+        by: what takes the place of a head's output: "zero", or "mean", its mean over the positions
+            of the sequence, padding left out, where all of them are in one call. Outputs of another
+            run are given by `patch`.
 
     Raises:
         TypeError: model is no module, or heads are no pairs.
@@ -69,22 +66,11 @@ def ablate(
     True
     """
     check_model(model)
-    chosen = _checked(heads)
-    if not (isinstance(by, Seen) or by in ("zero", "mean")):
-        raise ValueError(f'by must be "zero", "mean" or what was seen by watch, got {by!r}')
+    chosen = checked_pairs(heads, "heads")
+    if by not in ("zero", "mean"):
+        raise ValueError(f'by must be "zero" or "mean", got {by!r}; for another run, use patch')
     with _Ablation(model, Layers(model, [layer for layer, _ in chosen], "heads"), chosen, by):
         yield
-
-
-def _checked(heads: Iterable[tuple[Layer, int]]) -> list[tuple[Layer, int]]:
-    chosen = list(heads)
-    for pair in chosen:
-        is_pair = isinstance(pair, tuple) and len(pair) == 2  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
-        if not is_pair or isinstance(pair[1], bool) or not isinstance(pair[1], int):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"heads must be pairs (layer, head), got {pair!r}")
-        if pair[1] < 0:
-            raise ValueError(f"heads: a head must be at least 0, got {pair!r}")
-    return chosen
 
 
 class _Ablation(Intervention):
@@ -93,11 +79,10 @@ class _Ablation(Intervention):
     rank = Rank.ABLATE
 
     def __init__(
-        self, model: nn.Module, layers: Layers, heads: list[tuple[Layer, int]], by: str | Seen
+        self, model: nn.Module, layers: Layers, heads: list[tuple[Layer, int]], by: str
     ) -> None:
         super().__init__(model, layers)
         self._heads, self._by = heads, by
-        self._num_calls: Counter[str] = Counter()
 
     def changed(self, site: CallSite, call: Call) -> Call:
         heads = self._heads_of(site, call.output)
@@ -109,62 +94,13 @@ class _Ablation(Intervention):
                 else self._tokens_by_mask(site, call)
             )
             new = _mean(call.output[:, heads], tokens)
-        return call.with_output(self._replaced(site, call.returned, heads, new))
+        return call.with_output(_replaced(call.returned, heads, new))
 
     def _heads_of(self, site: CallSite, output: Heads) -> list[int]:
         layers = self._layers.of(site.name)
         heads = sorted({head for layer, head in self._heads if layer in layers})
         check_heads(site.name, heads, output.shape[1])
         return heads
-
-    def _replaced(
-        self, site: CallSite, current: Heads, heads: list[int], new: Tensor | None
-    ) -> Heads:
-        """Return outputs with others for some heads: new ones, those that were seen, or zeros.
-
-        Args:
-            site: who has returned them.
-            current: the outputs.
-            heads: the heads.
-            new: their new outputs, or one for all queries.
-        """
-        index = torch.tensor(heads, device=current.device)
-        if isinstance(self._by, Seen):
-            new = self._seen(site, current, heads)
-        if new is None:
-            chosen = torch.zeros(current.shape[1], dtype=torch.bool, device=current.device)
-            chosen[index] = True
-            return current.masked_fill(chosen[:, None, None], 0.0)
-        shape = (len(current), len(heads), *current.shape[2:])
-        return current.index_copy(1, index, new.to(current).expand(shape))
-
-    def _seen(
-        self, site: CallSite, output: Heads, heads: list[int]
-    ) -> Float[Tensor, "batch some queries value_dim"]:
-        """Return what heads have returned when the model was watched."""
-        assert isinstance(self._by, Seen)
-        calls = [call for call in self._by if call.module == site.name]
-        number = self._num_calls[site.name]
-        self._num_calls[site.name] += 1
-        if number >= len(calls):
-            raise ValueError(
-                f"by: {site.name} made {len(calls)} calls when it was watched, got call {number}"
-            )
-
-        # The two calls must be alike, and the watched one correct.
-        call = calls[number]
-        there, here = [call.batch, call.heads, call.queries], list(output.shape[:3])
-        if there != here:
-            raise ValueError(
-                f"by: {call} was of {there} sequences, heads and queries, and this one is of {here}"
-            )
-        if call.check.passed is False or call.check.note == DROPOUT.note:
-            raise ValueError(f"by: {call} was not what its kernel returned: {call.check}")
-
-        group = call.heads // call.key_heads
-        value = call.value
-        outputs = [call.matrix[:, head] @ value[:, head // group] for head in heads]
-        return torch.stack(outputs, dim=1)
 
     def _tokens_of_kernel(
         self, site: CallSite, call: KernelCall
@@ -264,6 +200,16 @@ class _Ablation(Intervention):
             self.refuse(
                 site, f'by="mean" is of all positions, and this call has {queries} of {keys}'
             )
+
+
+def _replaced(current: Heads, heads: list[int], new: Tensor | None) -> Heads:
+    """Return outputs with others for some heads: new ones, the same for all queries, or zeros."""
+    index = torch.tensor(heads, device=current.device)
+    if new is None:
+        chosen = torch.zeros(current.shape[1], dtype=torch.bool, device=current.device)
+        chosen[index] = True
+        return current.masked_fill(chosen[:, None, None], 0.0)
+    return current.index_copy(1, index, new.to(current).expand(-1, -1, current.shape[2], -1))
 
 
 def _mean(

@@ -3,7 +3,7 @@
 import sys
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import NoReturn
@@ -23,7 +23,7 @@ from regard.internals import (
     is_backward,
     without_torch_function,
 )
-from regard.interventions.layers import Layers
+from regard.interventions.layers import Layer, Layers
 
 
 class Intervention(Listener):
@@ -188,3 +188,15 @@ def check_heads(name: str, heads: list[int], num_heads: int) -> None:
     if heads and max(heads) >= num_heads:
         last = max(heads)
         raise ValueError(f"heads: {name} has {num_heads} heads, counted from 0, got head {last}")
+
+
+def checked_pairs(heads: Iterable[tuple[Layer, int]], argument: str) -> list[tuple[Layer, int]]:
+    """Return pairs (layer, head) of an argument, or raise TypeError or ValueError."""
+    chosen = list(heads)
+    for pair in chosen:
+        is_pair = isinstance(pair, tuple) and len(pair) == 2  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
+        if not is_pair or isinstance(pair[1], bool) or not isinstance(pair[1], int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"{argument} must be pairs (layer, head), got {pair!r}")
+        if pair[1] < 0:
+            raise ValueError(f"{argument}: a head must be at least 0, got {pair!r}")
+    return chosen

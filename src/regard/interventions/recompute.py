@@ -9,18 +9,23 @@ from torch import Tensor
 
 from regard.attention import attend, attend_with_lse
 from regard.attention.call import Attention
-from regard.calls.check import check_scores, check_weights
+from regard.calls.check import check_scores, check_weights, tolerance
 from regard.capture.call import KernelCall, UnreadableError
+from regard.matrix import AttentionMatrix
 from regard.matrix.scores import Scores
+from regard.matrix.view import View
 
 
-def check_parsed(call: KernelCall, inputs: Attention, number: int) -> None:
+def check_parsed(
+    call: KernelCall, inputs: Attention, number: int, *, by_scores: bool = False
+) -> None:
     """Refuse a call that was misunderstood: compare some rows of its output with A @ V.
 
     Args:
         call: the call.
         inputs: the call as it was parsed.
         number: its number, which chooses the rows.
+        by_scores: whether A is computed from queries and keys, even if the kernel returned it.
 
     Raises:
         UnreadableError: the kernel returned something else, or drops weights.
@@ -28,12 +33,17 @@ def check_parsed(call: KernelCall, inputs: Attention, number: int) -> None:
     if call.dropout > 0:
         raise UnreadableError("dropout is on: call model.eval() first")
     value, output = call.value, call.output
-    if call.weights is not None and call.sinks is None:
+    if call.weights is not None and call.sinks is None and not by_scores:
         check = check_weights(call.weights, value, output, number, dropout=False)
     else:
         check = check_scores(Scores(inputs), value, output, number, dropout=False)
     if check.passed is False:
         raise UnreadableError(f"{call.kernel} returned something else than A @ V ({check})")
+    if by_scores and call.weights is not None and call.weights.numel():
+        # Weights may be a softmax without the sinks that the output has.
+        last = AttentionMatrix.of(View.whole(Scores(inputs)))[:, :, -1]
+        if bool(((last - call.weights[:, :, -1]).abs() > tolerance(call.weights.dtype)).any()):
+            raise UnreadableError(f"{call.kernel} returned other weights than its scores have")
 
 
 def recomputed(
@@ -41,7 +51,8 @@ def recomputed(
 ) -> KernelCall:
     """Return a call in which some rows of some heads were computed again.
 
-    All other rows stay bit by bit what they are.
+    All other rows stay bit by bit what they are. Weights that the kernel returned are computed too,
+    with their gradient: they are the output for values that are the identity matrix, n × n as they.
 
     Args:
         call: the call, with the values.
@@ -51,7 +62,13 @@ def recomputed(
     """
     needs_lse = inputs.sinks is not None or call.lse is not None
     output, lse = computed(call, inputs, heads, rows, needs_lse=needs_lse)
-    return with_rows(call, output, lse, heads, rows)
+    dim = call.value.shape[-1]
+    changed = with_rows(call, output[..., :dim], lse, heads, rows)
+    if call.weights is None:
+        return changed
+    index = torch.tensor(heads, device=output.device)
+    weights = put(call.weights, output[..., dim:], index, rows.to(output.device))
+    return replace(changed, weights=weights)
 
 
 def computed(
@@ -61,8 +78,10 @@ def computed(
     rows: Int[Tensor, "rows"],
     *,
     needs_lse: bool = True,
-) -> tuple[Float[Tensor, "batch some rows value_dim"], Float[Tensor, "batch some rows"] | None]:
+) -> tuple[Float[Tensor, "batch some rows dim"], Float[Tensor, "batch some rows"] | None]:
     """Return the output of some rows of some heads, and their log-sum-exp without the sinks.
+
+    Behind the output are the weights, if the kernel returned some.
 
     Args:
         call: the call, with the values.
@@ -85,6 +104,10 @@ def computed(
             x.index_select(1, index // (inputs.num_heads // x.shape[1])) for x in (key, value)
         )
         sinks = None if sinks is None else sinks[index]
+
+    if call.weights is not None:
+        identity = torch.eye(inputs.num_keys, dtype=value.dtype, device=value.device)
+        value = torch.cat([value, identity.expand(*value.shape[:2], -1, -1)], dim=-1)
 
     # 2. Attention. A sink that the kernel does not know takes its share of each row.
     options: dict[str, Any] = {
@@ -132,12 +155,12 @@ def with_rows(
     queries = rows.to(output.device)
     return replace(
         call,
-        output=_put(call.output, output, index, queries),
-        lse=None if call.lse is None or lse is None else _put(call.lse, lse, index, queries),
+        output=put(call.output, output, index, queries),
+        lse=None if call.lse is None or lse is None else put(call.lse, lse, index, queries),
     )
 
 
-def _put(
+def put(
     old: Float[Tensor, "batch heads queries ..."],
     new: Float[Tensor, "batch some rows ..."],
     heads: Int[Tensor, "some"],

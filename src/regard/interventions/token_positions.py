@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from regard.capture.call import UnreadableError
 from regard.capture.listener import CallSite
 from regard.capture.module_stack import Frame
+from regard.capture.parse import ParsedCall, is_causal
 from regard.capture.projections import tensors_in
 
 
@@ -156,6 +157,15 @@ class QueryPositions:
         if not site.cross and key is not None:
             self._growing.note(site.module, key)
         return stand._replace(first_query=first_query)
+
+    def of_call(self, site: CallSite, parsed: ParsedCall, key: Tensor) -> Positions:
+        """Return the positions of an interpreted call, of which the keys are given."""
+        inputs = parsed.call
+        queries, used = inputs.num_queries, inputs.num_keys
+        # A cache may have room behind the keys.
+        if inputs.first_position is not None and is_causal(inputs.pattern):
+            used = max(0, min(used, inputs.first_position + queries))
+        return self.of(site, queries, inputs.num_keys, parsed.first_query, key[..., :used, :])
 
     def _first_query(
         self, site: CallSite, queries: int, said: int | None, key: Tensor | None
