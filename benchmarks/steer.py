@@ -7,10 +7,10 @@ to a span of 256 tokens multiplied by 10, or given a share of 0.3; once with a m
 that the kernel has no log-sum-exp. Beside it two other ways to do the same: one more column of
 queries (1), keys (log 10 / scale) and values (0), and a mask of n × n.
 
-`follow`: 24 prompts of about 300 tokens of Moby Dick with two sentences that contradict each
+`follow`: 240 prompts of about 300 tokens of Moby Dick with two sentences that contradict each
 other, "Harriet bought a violin last week." and the same with another thing. One of the two is
 steered, each as often. A prompt follows if that thing is likelier than the other one as the answer.
-`long`: 12 prompts of about 1,000 tokens.
+`long`: 24 prompts of about 3,000 tokens.
 
 `loss`: what steering breaks: the loss of the next token on the last 128 tokens of 16 texts of 256
 tokens of Moby Dick, in which 16 of the first 128 tokens are steered.
@@ -125,11 +125,11 @@ def _by_mask(
 
 
 def follow() -> Iterator[Figure]:
-    return _followed("300 tokens", num_prompts=24, num_sentences=8)
+    return _followed("300 tokens", num_prompts=240, num_sentences=8)
 
 
 def long() -> Iterator[Figure]:
-    return _followed("1,000 tokens", num_prompts=12, num_sentences=34)
+    return _followed("3,000 tokens", num_prompts=24, num_sentences=100)
 
 
 @torch.no_grad()

@@ -23,8 +23,8 @@ Verdicts = dict[str, str]
 """By question: the verdict, with what was wrong behind it."""
 
 
-def judge(spec: Spec) -> Verdicts:
-    """Ask all that is asked of a module."""
+def judge(spec: Spec, *, everything: bool = True) -> Verdicts:
+    """Ask all that is asked of a module, or only one way to steer and one part to patch."""
     model, given = Attention(spec).eval(), inputs_of(spec)
     run = runner(model, given)
     expected = truth(model, given)
@@ -40,14 +40,19 @@ def judge(spec: Spec) -> Verdicts:
         "weights": lambda: _weights(model, given),
         "counts": lambda: _counts(model, given),
         "knock_out": lambda: _knock_out(model, given),
-        "steer": lambda: _steer(model, given, factor=5.0),
-        "share": lambda: _steer(model, given, share=0.6),
         "ablate": lambda: _ablate(model, given, mean=False),
         "mean": lambda: _ablate(model, given, mean=True),
-        **{part: partial(_patch, model, given, part) for part in PARTS},
         # FlexAttention has no backward on CPUs.
         **({} if spec.kernel == "flex" else effects),
     }
+    steered: dict[str, Callable[[], str]] = {
+        "steer": lambda: _steer(model, given, factor=5.0),
+        "share": lambda: _steer(model, given, share=0.6),
+    }
+    patched = {part: partial(_patch, model, given, part) for part in PARTS}
+    for several in (steered, patched):
+        chosen = [*several] if everything else [[*several][spec.seed % len(several)]]
+        questions.update({name: several[name] for name in chosen})
     return {name: _answer(question) for name, question in questions.items()}
 
 
