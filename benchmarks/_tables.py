@@ -342,13 +342,13 @@ TABLES = {
         "and [clean: difference of logits] in the clean one. Times are processor time: of all 270 "
         'heads for "output", of ten for each other part. Watching the clean run takes '
         "[clean run watched with values, over bare] of a bare pass. TransformerLens 4.3.0 finds "
-        "the same changes: they differ by at most "
-        "[TransformerLens: largest distance of 270 outputs] for outputs, and "
-        "[TransformerLens, query: largest distance of 10 heads | "
+        "the same changes of all 270 outputs, and of the other parts of ten heads: the largest "
+        "distances are [TransformerLens: largest distance of 270 outputs | "
+        "TransformerLens, query: largest distance of 10 heads | "
         "TransformerLens, key: largest distance of 7 key heads | "
         "TransformerLens, value: largest distance of 7 key heads | "
-        "TransformerLens, weights: largest distance of 10 heads] for the other parts of ten heads, "
-        "keys and values by key head. An output takes it "
+        "TransformerLens, weights: largest distance of 10 heads], "
+        "with keys and values patched by key head. An output takes it "
         "[TransformerLens: output of a head, over bare] of a bare pass with fused attention, and "
         "its clean run [TransformerLens: clean run with cache, over bare].",
     ),
