@@ -1,11 +1,13 @@
 """What it costs to take heads and pairs away from a real model: SmolLM2-135M, 270 heads, float32.
 
     python -m benchmarks.effects [--json]
-                                 [--only ablate knock_out capture long predictions peers]
+                                 [--only ablate knock_out together capture long predictions
+                                        peers]
 
 A forward pass over 2,048 tokens, bare, with nine heads ablated, and with 256 keys knocked out of
 nine layers, for all their heads and for one; and once more for a single query.
 
+`together`: 512 tokens, watched, and with a head ablated and ten keys knocked out besides.
 `capture`: a forward and backward pass over 2,048 tokens, bare and watched with effects. `long`:
 8,192 tokens, checkpointed, with the effects of all heads summarised. `predictions`: effects of all
 heads on three targets, by gradient and integrated, compared with ablation, which is exact; and the
@@ -21,7 +23,7 @@ The model's own forward pass is timed without the scores of the next token.
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -45,6 +47,7 @@ from regard.calls.outputs import HeadEffects
 from regard.interventions.verify import correlation, ranks
 from regard.matrix import Pool, Received, TopKeys
 
+SHORT = 512
 LAYERS = range(10, 19)
 KEYS = range(512, 768)
 
@@ -73,13 +76,36 @@ def knock_out() -> list[Figure]:
     )
 
 
+@torch.no_grad()
+def together() -> list[Figure]:
+    model, tokens = loaded(), text(SHORT)
+
+    @contextmanager
+    def all_three() -> Iterator[None]:
+        with (
+            regard.watch(model),
+            regard.ablate(model, heads=[(5, 3)]),
+            regard.knock_out(model, regard.pairs(keys=range(100, 110)), layers=[5]),
+        ):
+            yield
+
+    ways = {
+        f"watched at {SHORT}": lambda: regard.watch(model),
+        f"watched, a head ablated and ten keys knocked out at {SHORT}": all_three,
+    }
+    return _over_bare(model, tokens, ways, "≤ 1.08")
+
+
 def _over_bare(
-    model: Any, tokens: torch.Tensor, ways: dict[str, Callable[[], AbstractContextManager[None]]]
+    model: Any,
+    tokens: torch.Tensor,
+    ways: dict[str, Callable[[], AbstractContextManager[object]]],
+    aim: str = "≤ 1.15",
 ) -> list[Figure]:
     def bare() -> object:
         return model.model(tokens, use_cache=False)
 
-    def altered(way: Callable[[], AbstractContextManager[None]]) -> Callable[[], object]:
+    def altered(way: Callable[[], AbstractContextManager[object]]) -> Callable[[], object]:
         def run() -> object:
             with way():
                 return bare()
@@ -87,10 +113,9 @@ def _over_bare(
         return run
 
     runs = {name: altered(way) for name, way in ways.items()}
-    seconds = interleaved(5, bare=bare, **runs)
+    seconds = interleaved(5, clock=time.process_time, bare=bare, **runs)
     return [
-        Figure(f"{name}, over bare", seconds[name] / seconds["bare"], "×", "≤ 1.15")
-        for name in ways
+        Figure(f"{name}, over bare", seconds[name] / seconds["bare"], "×", aim) for name in ways
     ]
 
 
@@ -242,6 +267,7 @@ if __name__ == "__main__":
     parts = {
         "ablate": ablate,
         "knock_out": knock_out,
+        "together": together,
         "capture": capture,
         "long": long,
         "predictions": predictions,

@@ -1,17 +1,22 @@
 """What Regard says of a module, held against the truth: right, refused or wrong."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 import regard
 from regard.calls import AttentionCall
+from regard.interventions.patch import Part
 from tests.by_hand.modules import HEADS, SIZES, Attention, Inputs, Spec, inputs_of, runner
 from tests.by_hand.truth import truth
 
 TOLERANCE = 2e-5
 HEAD = 1
+
+PARTS: tuple[Part, ...] = get_args(Part)
 
 RIGHT, REFUSED, WRONG = "right", "refused", "wrong"
 Verdicts = dict[str, str]
@@ -37,6 +42,7 @@ def judge(spec: Spec) -> Verdicts:
         "knock_out": lambda: _knock_out(model, given),
         "ablate": lambda: _ablate(model, given, mean=False),
         "mean": lambda: _ablate(model, given, mean=True),
+        **{part: partial(_patch, model, given, part) for part in PARTS},
         # FlexAttention has no backward on CPUs.
         **({} if spec.kernel == "flex" else effects),
     }
@@ -137,6 +143,28 @@ def _ablate(model: Attention, given: Inputs, *, mean: bool) -> str:
         output, expected = output[given.real], expected.detach()[given.real]
         gap = float((output.double() - expected).abs().max())
         return _verdict(gap, float(expected.abs().max()))
+    return _verdict(_gap(output, expected, given, model.spec))
+
+
+def _patch(model: Attention, given: Inputs, part: Part) -> str:
+    chance = torch.Generator().manual_seed(model.spec.seed + 1)
+
+    def drawn(tensor: Tensor | None) -> Any:
+        return None if tensor is None else torch.randn(tensor.shape, generator=chance)
+
+    texts = {name: drawn(getattr(given, name)) for name in ("x", "context", "prefix")}
+    other = given._replace(**texts)
+    layer = "mha" if model.spec.kernel == "mha" else ""
+    with torch.no_grad():
+        with regard.watch(model, values=True) as seen:
+            runner(model, other)()
+        try:
+            with regard.patch(model, seen, [(layer, HEAD)], part=part):
+                output = runner(model, given)()
+        except RuntimeError as error:
+            # The watched calls are those of several runs.
+            return f"{REFUSED}: {error}"
+    expected = truth(model, given, part=part, head=HEAD, other=other).output
     return _verdict(_gap(output, expected, given, model.spec))
 
 

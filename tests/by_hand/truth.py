@@ -20,6 +20,7 @@ class Truth:
         heads: outputs of heads, [batch, heads, queries, head_dim].
         scores: before the softmax, masked.
         allowed: the pairs that may be attended to, [batch, queries, keys].
+        sides: its query, key and value, [batch, heads, rows, head_dim].
     """
 
     output: Tensor
@@ -27,6 +28,7 @@ class Truth:
     heads: Tensor
     scores: Tensor
     allowed: Tensor
+    sides: dict[str, Tensor]
 
 
 def truth(
@@ -36,6 +38,9 @@ def truth(
     knocked: Collection[tuple[int, int]] = (),
     ablated: int | None = None,
     mean: bool = False,
+    part: str = "",
+    head: int = 0,
+    other: Inputs | None = None,
 ) -> Truth:
     """Compute a call.
 
@@ -45,6 +50,9 @@ def truth(
         knocked: pairs of a query and a key, by their tokens, that are masked.
         ablated: a head that returns zeros.
         mean: whether it returns its mean over the queries that are no padding instead.
+        part: the part of the call with other inputs that a head gets, if any; see `patch`.
+        head: that head.
+        other: the other inputs, of the same sizes and masks.
     """
     model.cache = None
     spec, model = model.spec, copy.deepcopy(model).double()
@@ -84,6 +92,14 @@ def truth(
         bias = torch.nn.functional.pad(bias, pads)
         masked = torch.nn.functional.pad(masked, pads)
 
+    donor = None if other is None else truth(model, other)
+    sides = {"query": query, "key": key, "value": value}
+    if donor is not None:
+        for name in ("query", "key") if part == "weights" else {part} & {*sides}:
+            sides[name] = sides[name].clone()
+            sides[name][:, head] = donor.sides[name][:, head]
+    query, key, value = sides.values()
+
     scores = torch.einsum("bhqd,bhkd->bhqk", query, key) * SCALE + bias
     scores = scores.masked_fill(~allowed[:, None], -torch.inf)
     had_keys = allowed.any(dim=-1)[:, None, :, None]
@@ -102,6 +118,9 @@ def truth(
     if heads.requires_grad:
         heads.retain_grad()
     replaced = heads
+    if donor is not None and part == "output":
+        replaced = heads.clone()
+        replaced[:, head] = donor.heads[:, head]
     if ablated is not None:
         replaced = heads.clone()
         replaced[:, ablated] = 0.0
@@ -110,7 +129,7 @@ def truth(
             total = (heads[:, ablated] * counted).sum(dim=1, keepdim=True)
             replaced[:, ablated] = total / counted.sum(dim=1, keepdim=True)
     output = output_layer(replaced.transpose(1, 2).flatten(2))
-    return Truth(output, weights, heads, scores, allowed)
+    return Truth(output, weights, heads, scores, allowed, sides)
 
 
 def _projected(

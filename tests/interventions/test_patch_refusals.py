@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import regard
 from regard.capture import Seen
+from regard.versions import Overwritten
 from tests.capture.generating import writer
 from tests.capture.traces import HEADS, WIDTH, inputs, random, stack
 from tests.capture.zoo import ZOO, Kind, made, text, tokens
@@ -155,7 +156,7 @@ def test_a_step_of_a_text() -> None:
     with torch.no_grad():
         cache = model(tokens(length=8)).past_key_values
         seen = watched(model, tokens(length=3), past_key_values=cache)
-        rule = r"^seen: call 1 .* is a part of a text, 3 of 11 positions: watch a run of the whole"
+        rule = r"which positions it has, or call 1 .* had, is unknown$"
         with pytest.raises(ValueError, match=rule), regard.patch(model, seen, HEAD):
             model(tokens(length=3))
 
@@ -208,12 +209,23 @@ class WrittenDown(nn.Module):
 
 
 def test_written_down() -> None:
-    """Its queries and keys are not known, nor what it returned."""
+    """Its queries and keys are not known."""
     model = WrittenDown()
     seen = watched(model, inputs())
-    for part in ("output", "key"):
-        with (
-            pytest.raises(ValueError, match=r"has weights only|only its output can be patched"),
-            regard.patch(model, seen, [("", 0)], part=part),
-        ):
-            model(inputs(1))
+    rule = "it down, so that only its output can be patched, not its key"
+    with pytest.raises(ValueError, match=rule), regard.patch(model, seen, [("", 0)], part="key"):
+        model(inputs(1))
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(inputs())
+    rule = r"has no values: only watch\(model, values=True\)"
+    with pytest.raises(ValueError, match=rule), regard.patch(model, seen, [("", 0)]):
+        model(inputs(1))
+
+
+def test_values_that_were_overwritten() -> None:
+    model = WrittenDown()
+    seen = watched(model, inputs())
+    value = seen[0].value
+    value.add_(1.0)
+    with pytest.raises(Overwritten, match="value was modified in place"):
+        _ = seen[0].value

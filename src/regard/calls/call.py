@@ -17,6 +17,7 @@ from regard.matrix.reduction import AnyReduction
 from regard.matrix.scores import Scores
 from regard.matrix.source import Source
 from regard.matrix.view import View
+from regard.matrix.weights import Weights
 from regard.patterns import Pattern
 from regard.versions import Overwritten
 
@@ -239,11 +240,12 @@ class AttentionCall:
             ValueError: they were not kept.
             Overwritten: they were modified in place since.
         """
-        scores = self.scores
-        if scores.call.value is None:
+        source = self.source if isinstance(self.source, Weights) else self.scores
+        value = source.value if isinstance(source, Weights) else source.call.value
+        if value is None:
             raise ValueError(f"{self} has no values: only watch(model, values=True) keeps them")
-        self._refuse_if_overwritten(scores.check_value)
-        return scores.call.value
+        self._refuse_if_overwritten(source.check_value)
+        return value
 
     def summarized(self, reductions: Sequence[AnyReduction]) -> "AttentionCall":
         """Return the call with the results of reductions instead of its tensors."""

@@ -30,6 +30,9 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 _WAITING_BYTES = 1 << 25
 """Size of the values that wait to be compared."""
 
+_CACHED_BYTES = 1 << 17
+"""Size of values on a CPU beyond which copies cost more than operators: a twentieth of a step."""
+
 _WEIGHTS = 1 << 24
 """Number of weights that are computed at a time for a batch of calls."""
 
@@ -317,7 +320,8 @@ class StepChecks:
             output: the kernel's output.
         """
         num_bytes = value.numel() * value.element_size()
-        is_small = 0 < call.num_queries <= ROWS and 0 < num_bytes <= _WAITING_BYTES // 8
+        most = _CACHED_BYTES if value.device.type == "cpu" else _WAITING_BYTES // 8
+        is_small = 0 < call.num_queries <= ROWS and 0 < num_bytes <= most
         is_plain = call.bias is None and call.sinks is None
         if not (is_small and is_plain and isinstance(call.simple_pattern, Everyone)):
             return None

@@ -29,6 +29,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.attention import attend, attend_with_lse
 from regard.capture.call import KernelCall
+from regard.capture.functions import WRITES
 from regard.capture.interface import wrapped_attention
 from regard.capture.kernels import KernelLse, attend_call, sdpa_call
 from regard.capture.masks import Masks
@@ -118,7 +119,7 @@ class Capture(TorchFunctionMode):
             attend_with_lse: self._attend,
             **dict.fromkeys(WATCHED, self._tracker.run),
         }
-        self._noticed = {*self._handlers, *_BACKWARD}
+        self._noticed = {*self._handlers, *_BACKWARD, *WRITES}
 
     # Listeners.
 
@@ -280,7 +281,7 @@ class Capture(TorchFunctionMode):
     def _ended(self, frame: Frame) -> None:
         """Report softmaxes that were not followed in a finished module, and finished runs."""
         if not self._num_pauses:
-            self._tracker.end(all_of_them=not self.running)
+            self._tracker.end(all_of_them=not self._stack.running)
         outer = frame.outer
         for listener in self._listeners:
             is_outermost = outer is None or outer.module not in listener.names
@@ -292,7 +293,7 @@ class Capture(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Iterable[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_dynamo_compiling():
             # What is compiled calls no functions that could be seen.
             leave_graph(UNCOMPILED)
         # Most functions have nothing to do with attention, and this is called for each of them.
@@ -307,11 +308,14 @@ class Capture(TorchFunctionMode):
 
     def _handle(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         observers = self._observers
+        if func in WRITES and options.get("inplace", True):
+            with without_torch_function():
+                for frame in self._stack.running:
+                    frame.before_write(next(iter(args), None))
         if not (observers or self._tracker.tracked) and self._is_plain(func, args):
             result = func(*args, **options)
             if func is F.linear and self._stack.running and not self._num_pauses:
-                with without_torch_function():
-                    self._stack.running[-1].add_projected(result)
+                self._stack.running[-1].add_projected(result)
             return result
         result = self._run(func, args, options)
         for observe in observers:
@@ -322,7 +326,7 @@ class Capture(TorchFunctionMode):
         """Return whether a function has nothing to do with attention, as most: a fast path."""
         if func is F.linear:
             return len(args) > 1 and type(args[1]) is nn.Parameter
-        return func not in self._noticed
+        return func not in self._handlers and func not in _BACKWARD
 
     def _run(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         if func in _BACKWARD:

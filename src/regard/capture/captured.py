@@ -33,8 +33,9 @@ class SharedKeys:
 
     def grow(self, key: Float[Tensor, "batch key_heads keys key_dim"], used: int) -> bool:
         """Replace the keys by longer ones if these begin with the `used` first of the former."""
-        former = self.key[:, :, :used]
-        latter = key[:, :, :used]
+        if key.shape[2] < used:
+            return False
+        former, latter = self.key.narrow(2, 0, used), key.narrow(2, 0, used)
         if former.dtype != latter.dtype or former.device != latter.device:
             return False
         if self.modified() or not _same_bits(former, latter):

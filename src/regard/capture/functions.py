@@ -62,5 +62,14 @@ KEEP_WEIGHTS = _functions("masked_fill_ nan_to_num_ clamp_ clamp_min_")
 FOLLOWED = SHAPES | COPIES | CHANGES | IN_PLACE | GATHERS | DROPOUT | SUMS
 """The functions that may be applied to weights."""
 
+_NAMES = {name for owner in (torch, Tensor) for name in dir(owner) if name.endswith("_")}
+_OPTIONAL = {
+    function
+    for function in vars(F).values()
+    if "inplace" in getattr(getattr(function, "__code__", None), "co_varnames", ())
+}
+WRITES = IN_PLACE | _OPTIONAL | _functions(" ".join(x for x in _NAMES if not x.endswith("__")))
+"""The functions that may write to their first argument, by their name or if they are told to."""
+
 BEFORE_SOFTMAX = FOLLOWED | BOUNDS | _functions("tanh")
 """The functions that may be applied to scores."""

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from functools import cache
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -114,7 +115,7 @@ class Listener(ABC):
             return self.capture.cross
         if getattr(module, "is_cross_attention", False) is True:
             return True
-        return True if any(part in name.lower() for part in CROSS) else None
+        return _has_cross_name(name) or None
 
     @abstractmethod
     def selects(self, name: str, module: nn.Module) -> bool:
@@ -159,3 +160,9 @@ class Listener(ABC):
     def on_run_end(self) -> None:
         """Receive the end of the outermost running module of the model."""
         return
+
+
+@cache
+def _has_cross_name(name: str) -> bool:
+    """Return whether the path of a module says that it is cross-attention."""
+    return any(part in name.lower() for part in CROSS)

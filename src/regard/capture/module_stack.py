@@ -12,10 +12,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.capture.projected_tokens import ProjectedTokens
-from regard.internals import run_uncompiled
+from regard.internals import NO_CALLBACK, compile_callback, run_uncompiled, without_torch_function
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Frame:
     """A running module.
 
@@ -47,7 +47,13 @@ class Frame:
         """Add what a linear layer returned, or a module that adds to what its layer returns."""
         self.has_layers |= from_layer
         if self.projected is not None:
-            self.projected.add(result, self.given)
+            with without_torch_function():
+                self.projected.add(result, self.given)
+
+    def before_write(self, written: object) -> None:
+        """Copy what is known of a tensor that is about to be written to."""
+        if self.projected is not None and isinstance(written, Tensor):
+            self.projected.before_write(written)
 
     def sequences(
         self, values: Float[Tensor, "rows tokens dim"], ends: Sequence[int], *, given: bool
@@ -86,6 +92,9 @@ class Hook:
         self._function = function
 
     def __call__(self, *args: Any, **options: Any) -> Any:
+        if compile_callback() in NO_CALLBACK:
+            # Without another call in between: models have hundreds of hooks.
+            return self._function(*args, **options)
         return run_uncompiled(self._function, *args, **options)
 
     def __deepcopy__(self, memo: object) -> "Hook":
@@ -157,7 +166,8 @@ class ModuleStack:
     def _end(self, module: nn.Module, arguments: Any, output: Any) -> None:
         if threading.get_ident() != self._thread:
             return
-        if not any(frame.module is module for frame in reversed(self.running)):
+        is_innermost = bool(self.running) and self.running[-1].module is module
+        if not (is_innermost or any(frame.module is module for frame in self.running)):
             # It was registered while it ran.
             return
         # Also pop frames that an exception left behind.

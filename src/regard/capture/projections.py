@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from regard.calls.outputs import OutputProjection
 from regard.capture.functions import COPIES, DROPOUT, GATHERS, SHAPES
 from regard.capture.module_stack import Hook, named_modules
+from regard.capture.projected_tokens import address
 from regard.internals import without_torch_function
 
 _MOVES = SHAPES | COPIES | GATHERS
@@ -65,12 +66,12 @@ class _Awaited:
     def add(self, copies: Iterable[Tensor]) -> None:
         """Add tensors with its numbers."""
         for copy in copies:
-            if address := _address(copy):
-                self.copies[address] = copy.detach()
+            if place := address(copy):
+                self.copies[place] = copy.detach()
 
     def is_in(self, tensors: Iterable[Tensor]) -> bool:
         """Return whether any of these tensors has its numbers."""
-        return any(_address(tensor) in self.copies for tensor in tensors)
+        return any(address(tensor) in self.copies for tensor in tensors)
 
 
 class Projections(AbstractContextManager["Projections"]):
@@ -191,14 +192,6 @@ def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
             yield from tensors_in(cast(Iterable[Any], value))
         elif isinstance(value, dict):
             yield from tensors_in(cast(dict[Any, Any], value).values())
-
-
-def _address(tensor: Tensor) -> int:
-    """Return the address of a tensor's memory; 0 if it has none, as in `torch.func`."""
-    try:
-        return tensor.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):
-        return 0
 
 
 def _weight_of(module: nn.Module) -> Float[Tensor, "inputs outputs"] | None:

@@ -169,7 +169,10 @@ def are_heads_known(
     sizes = (query.shape[2], value.shape[2])
     if num_heads == batch != heads and heads in _batch_sizes(_shapes(_callers(running)), sizes):
         return False
-    sequences = _row_sequences(value, running) if batch > 1 else None
+    try:
+        sequences = _row_sequences(value, running) if batch > 1 else None
+    except ValueError:
+        return False
     return sequences is None or _Layout(batch, value.shape[1]).agrees(sequences)
 
 

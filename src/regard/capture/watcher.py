@@ -373,14 +373,17 @@ class Watcher(Listener):
             masked, zeroed = read.masked, product.mask.zeroed
             placed = self._placed(weights, masked, zeroed=zeroed, cross=site.cross is True)
         first = keys - queries if placed is None else placed.first_query
+        value: Tensor | None = None
         if self._options.reductions is None:
             weights = self._keep_tensor(weights)
+            value = self._keep_tensor(read.value) if self._options.values else None
         source = Weights(
             weights,
             Everyone() if placed is None else placed.pattern,
             torch.arange(first, first + queries, device="cpu"),
             OVERWRITTEN,
             mask_known=placed is not None,
+            value=value,
         )
         return self._call(
             site,

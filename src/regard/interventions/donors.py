@@ -13,6 +13,7 @@ from regard.capture.captured import num_used_keys
 from regard.capture.listener import CallSite
 from regard.capture.seen import Seen
 from regard.internals import is_backward
+from regard.matrix.scores import Scores
 
 
 class Donors:
@@ -69,7 +70,8 @@ class Donors:
         self, call: AttentionCall, heads: list[int]
     ) -> Float[Tensor, "batch some queries value_dim"]:
         """Return what heads have returned, as A @ V."""
-        group, value = call.heads // call.key_heads, call.value
+        value = call.value
+        group = call.heads // value.shape[1]
         for head in heads:
             if (call.module, call.index, head) not in self._outputs:
                 output = call.matrix[:, head] @ value[:, head // group]
@@ -90,16 +92,14 @@ class Donors:
                 )
 
 
-def num_positions(call: AttentionCall) -> tuple[int, int]:
-    """Return how many positions the queries and the keys of a donor have, both from 0 on.
+def sizes(call: AttentionCall) -> tuple[int, int]:
+    """Return how many queries and used keys a donor has."""
+    used = num_used_keys(call.source.call) if isinstance(call.source, Scores) else call.keys
+    return call.queries, used
 
-    Raises:
-        ValueError: its queries are the last ones of its keys, and so not a whole text.
-    """
-    keys = num_used_keys(call.scores.call)
-    if call.kind == "self" and call.queries < keys and call.scores.call.first_position != 0:
-        raise ValueError(
-            f"seen: {call} is a part of a text, {call.queries} of {keys} positions: watch a run of "
-            "the whole text, without a cache"
-        )
-    return call.queries, keys
+
+def is_whole(call: AttentionCall) -> bool:
+    """Return whether the queries and the keys of a donor have positions from 0 on."""
+    queries, keys = sizes(call)
+    first = call.source.call.first_position if isinstance(call.source, Scores) else None
+    return call.kind == "cross" or queries >= keys or first == 0

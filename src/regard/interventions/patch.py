@@ -44,11 +44,11 @@ from regard.capture.listener import CallSite, Rank
 from regard.capture.parse import is_causal, parse_call
 from regard.capture.seen import Seen
 from regard.capture.where import check_model
-from regard.interventions.donors import Donors, num_positions
+from regard.interventions.donors import Donors, is_whole, sizes
 from regard.interventions.intervention import Intervention, check_heads, checked_pairs
 from regard.interventions.layers import Layer, Layers
 from regard.interventions.recompute import check_parsed, put, recomputed
-from regard.interventions.token_positions import Positions, QueryPositions
+from regard.interventions.token_positions import QueryPositions
 from regard.patterns import Pattern
 from regard.patterns.padding import Padding
 
@@ -231,19 +231,33 @@ class _Patch(Intervention):
                 )
             queries, keys = call.axes.weights.shape[2:]
             stand = self._positions.of(site, queries, keys, 0 if queries == keys else None, None)
-            return self._with_output(site, call, donor, heads, stand.first_query)
+            rows, there = self._places(site, donor, stand.first_query, (queries, keys))
+            return self._with_output(call, donor, heads, rows, there) if len(rows) else None
 
         # The call, and the positions of its queries and keys.
         try:
             parsed = parse_call(call, self.capture.masks, cross=site.cross is True)
         except ValueError as error:
             self.refuse(site, str(error))
-        stand = self._positions.of_call(site, parsed, call.key)
+        inputs, stand = parsed.call, self._positions.of_call(site, parsed, call.key)
+        of_keys = self._part in ("key", "value") and stand.first_query is not None
+        first = stand.first_key if of_keys else stand.first_query
+        here = (inputs.num_queries, num_used_keys(inputs))
+        rows, there = self._places(site, donor, first, here)
+        if not len(rows):
+            return None
         if self._part == "output":
-            return self._with_output(site, call, donor, heads, stand.first_query)
+            return self._with_output(call, donor, heads, rows, there)
+
         self._num_checks += 1
-        check_parsed(call, parsed.call, self._num_checks, by_scores=True)
-        return self._with_inputs(site, call, parsed.call, donor, heads, stand)
+        check_parsed(call, inputs, self._num_checks, by_scores=True)
+        if self._part in _ROTATED:
+            self._check_rotation(site, inputs, donor, stand.first_key + here[1])
+        if self._part == "weights":
+            is_known = is_causal(inputs.pattern) or here[1] <= sizes(donor)[1]
+            if stand.first_key or not is_known:
+                self.refuse(site, "it has other keys than when it was watched")
+        return self._with_inputs(call, inputs, donor, heads, rows, there)
 
     def _heads_of(self, site: CallSite, donor: AttentionCall) -> list[int]:
         """Return the patched heads, those of patched key heads too."""
@@ -262,21 +276,27 @@ class _Patch(Intervention):
     # Positions.
 
     def _places(
-        self, site: CallSite, first: int | None, count: int, there: int
+        self, site: CallSite, donor: AttentionCall, first: int | None, here: tuple[int, int]
     ) -> tuple[Rows, Rows]:
         """Return which rows of a call are patched, and by which of the donor.
 
         Args:
             site: the module.
+            donor: the donor.
             first: the position of the first row; None if unknown.
-            count: the number of rows.
-            there: the number of rows of the donor.
+            here: the numbers of queries and used keys of the call.
         """
-        if first is None:
-            if self._moves is not None or count != there:
-                self.refuse(site, "which positions it has is unknown")
-            first = 0
+        axis = 1 if self._part in ("key", "value") else 0
+        count, there = here[axis], sizes(donor)[axis]
         patched = self._patched.setdefault(site.name, set())
+        if first is None or not is_whole(donor):
+            # Of two steps, or two sequences, the rows of calls that are alike are the same ones. A
+            # later call is not compared with anything.
+            alike = here == sizes(donor) and self._moves is None and not patched
+            if not alike or self._part in _ROTATED:
+                self.refuse(site, f"which positions it has, or {donor} had, is unknown")
+            first = 0
+
         moves = self._moves
         if moves is None:
             is_same = (first, count) == (0, there)
@@ -302,40 +322,33 @@ class _Patch(Intervention):
     # What is changed.
 
     def _with_output(
-        self, site: CallSite, call: Call, donor: AttentionCall, heads: list[int], first: int | None
-    ) -> Call | None:
+        self, call: Call, donor: AttentionCall, heads: list[int], rows: Rows, there: Rows
+    ) -> Call:
         """Return a call with outputs of the donor."""
-        rows, there = self._places(site, first, call.output.shape[2], num_positions(donor)[0])
-        if not len(rows):
-            return None
         new = self._donors.output(donor, heads)
         return call.with_output(_patched(call.returned, new, heads, rows, there))
 
     def _with_inputs(
         self,
-        site: CallSite,
         call: KernelCall,
         inputs: Attention,
         donor: AttentionCall,
         heads: list[int],
-        stand: Positions,
-    ) -> KernelCall | None:
-        """Return a call in which heads were computed with queries, keys or values of the donor."""
+        rows: Rows,
+        there: Rows,
+    ) -> KernelCall:
+        """Return a call in which heads were computed with queries, keys or values of the donor.
+
+        Args:
+            call: the call.
+            inputs: the same, interpreted.
+            donor: the donor.
+            heads: the heads.
+            rows: the patched rows of queries, or of keys and values.
+            there: those of the donor.
+        """
         query, key, value = call.query, call.key, call.value
-        num_queries, num_keys = num_positions(donor)
-        used = num_used_keys(inputs)
-        if self._part in _ROTATED:
-            self._check_rotation(site, inputs, donor, stand.first_key + used)
-        if self._part in ("key", "value"):
-            first = None if stand.first_query is None else stand.first_key
-            columns, there = self._places(site, first, used, num_keys)
-            rows = torch.arange(inputs.num_queries)
-        else:
-            first = stand.first_query
-            rows, there = self._places(site, first, inputs.num_queries, num_queries)
-            columns = rows[:0]
-        if not len(there):
-            return None
+        computed = rows
 
         # 1. Each query head gets a key head of its own, unless it is patched in all of them.
         groups = sorted({head // inputs.group for head in heads})
@@ -350,13 +363,12 @@ class _Patch(Intervention):
         if self._part == "query":
             query = _patched(query, donor.query[:, heads], heads, rows, there)
         elif self._part == "key":
-            key = _patched(key, donor.key[:, there_own], own, columns, there)
+            key = _patched(key, donor.key[:, there_own], own, rows, there)
         elif self._part == "value":
-            value = _patched(value, donor.value[:, there_own], own, columns, there)
+            value = _patched(value, donor.value[:, there_own], own, rows, there)
         else:
-            if stand.first_key or not (is_causal(inputs.pattern) or used <= num_keys):
-                self.refuse(site, "it has other keys than when it was watched")
-            both = torch.arange(min(used, num_keys))
+            # Keys behind those of the donor are masked for its queries.
+            both = torch.arange(min(num_used_keys(inputs), sizes(donor)[1]))
             others = _patched(torch.zeros_like(key), donor.key[:, there_own], own, both, both)
             key = torch.cat([key, others], dim=-1)
             none = torch.zeros_like(query)
@@ -364,9 +376,11 @@ class _Patch(Intervention):
             changed = _patched(none, donor.query[:, heads], heads, rows, there)
             query = torch.cat([stay, changed], dim=-1)
 
-        # 3. The heads again.
+        # 3. The heads again; keys and values may change any row.
+        if self._part in ("key", "value"):
+            computed = torch.arange(inputs.num_queries)
         new = replace(call, query=query, key=key, value=value, scale=inputs.scale)
-        new = recomputed(new, replace(inputs, query=query, key=key), heads, rows)
+        new = recomputed(new, replace(inputs, query=query, key=key), heads, computed)
         return replace(new, original=new.output, kernel_lse=None)
 
     def _check_rotation(
@@ -378,7 +392,7 @@ class _Patch(Intervention):
         parameters = getattr(getattr(site.module, "config", None), "rope_parameters", None) or {}
         kinds = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]
         by_length = any(kind.get("rope_type") in _BY_LENGTH for kind in kinds)
-        if by_length and length != num_positions(donor)[1]:
+        if by_length and length != sizes(donor)[1]:
             self.refuse(site, "the angles of its rotary encoding depend on the length of the text")
         count = min(inputs.num_keys, donor.keys)
         if not _same_padding(inputs.pattern, donor.scores.call.pattern, count):

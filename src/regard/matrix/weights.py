@@ -33,6 +33,8 @@ class Weights:
         query_positions: the position of each query, [queries], on the CPU.
         overwritten: the message if the weights were modified in place.
         mask_known: whether the pattern is the mask; if not, it allows every pair.
+        value: the values, [batch, key_heads, keys, value_dim]; None if unknown, as its matrix does
+            not need them.
     """
 
     weights: Float[Tensor, "batch heads queries keys"] | LazyTensor
@@ -40,7 +42,9 @@ class Weights:
     query_positions: Int[Tensor, "queries"]
     overwritten: str = OVERWRITTEN
     mask_known: bool = True
+    value: Float[Tensor, "batch key_heads keys value_dim"] | None = None
     _versions: Versions = field(init=False, repr=False)
+    _value_version: Versions = field(init=False, repr=False)
 
     biased = False
     signed = False
@@ -49,6 +53,8 @@ class Weights:
     def __post_init__(self) -> None:
         tensors = [self.weights] if isinstance(self.weights, Tensor) else []
         object.__setattr__(self, "_versions", Versions(("weights", tensor) for tensor in tensors))
+        value = [] if self.value is None else [("value", self.value)]
+        object.__setattr__(self, "_value_version", Versions(value))
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -75,6 +81,11 @@ class Weights:
     def check(self) -> None:
         if self._versions.modified():
             raise Overwritten(self.overwritten.format(name="weights"))
+
+    def check_value(self) -> None:
+        """Raise Overwritten if the values were modified in place."""
+        if self._value_version.modified():
+            raise Overwritten(self.overwritten.format(name="value"))
 
     def block(
         self, rows: QueryRows, columns: Columns, facts: Facts, buffers: Buffers, *, whole: bool
