@@ -10,6 +10,7 @@ BENCHMARKS: dict[str, str | None] = {
     "watch": None,
     "vllm": None,
     "effects": None,
+    "patching": None,
     "attribute": None,
     "page": None,
     "map": None,
