@@ -11,6 +11,7 @@ BENCHMARKS: dict[str, str | None] = {
     "vllm": None,
     "effects": None,
     "patching": None,
+    "steer": None,
     "attribute": None,
     "page": None,
     "map": None,

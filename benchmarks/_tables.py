@@ -96,6 +96,16 @@ def patching_row(part: str) -> tuple[str, ...]:
     return (f'`"{part}"`', *changes, f"[{part} of a head, over bare]")
 
 
+def steer_row(strength: str) -> tuple[str, ...]:
+    """Return the row of a strength of steering."""
+    return (
+        f"`{strength.replace(' ', '=')}`",
+        f"[300 tokens, {strength}: follow, of 240]",
+        f"[3,000 tokens, {strength}: follow, of 24]",
+        f"[loss on other text, {strength}]",
+    )
+
+
 def effects_row(words: str, how: str) -> tuple[str, ...]:
     """Return the row of a way to find the effects of heads."""
     targets = ("repeated tokens", "Berlin over Paris", "a text")
@@ -351,6 +361,15 @@ TABLES = {
         "with keys and values patched by key head. An output takes it "
         "[TransformerLens: output of a head, over bare] of a bare pass with fused attention, and "
         "its clean run [TransformerLens: clean run with cache, over bare].",
+    ),
+    "steer": Table(
+        "steer",
+        ("", "follow, of 240 prompts of 300 tokens", "of 24 of 3,000", "loss on other text"),
+        tuple(steer_row(name) for name in ("factor 1", "factor 3", "factor 10", "share 0.1")),
+        "Time over a forward pass of four layers over 4,096 tokens, all heads, 256 keys: "
+        "[factor on all heads, over bare] with a factor, [share on all heads, over bare] with a "
+        "share, [factor with padding, over bare] with a factor and padding; by a mask of n × n "
+        "[by a mask of n × n, over bare].",
     ),
     "effects": Table(
         "effects",

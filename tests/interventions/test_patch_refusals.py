@@ -84,12 +84,13 @@ def test_runs_that_differ(message: str, now: Tensor, options: dict[str, Any]) ->
         model(now)
 
 
-def test_a_shorter_text_later() -> None:
+@pytest.mark.parametrize("length", [5, 8])
+def test_another_text_later(length: int) -> None:
     model = stack()
     with regard.patch(model, watched(model, inputs()), HEAD):
         model(inputs())
-        with pytest.raises(ValueError, match="has 5 positions from 0 on, and had 6"):
-            model(inputs()[:, :5])
+        with pytest.raises(ValueError, match=f"has {length} positions from 0 on, and had 6"):
+            model(random(2, length, WIDTH))
 
 
 def test_numbers_of_calls() -> None:

@@ -103,10 +103,11 @@ def patch(
             and sinks of this run; they are applied to the values of this run. Attention that a
             model writes down itself has its output patched only.
         key_heads: key heads in the same form, for "key" and "value": all query heads of each.
-        at: the positions that are patched, such as `[3, range(5, 8)]`; all by default, if the two
-            texts have the same length. Of the query, or for "key" and "value" of the key. Where the
-            texts differ, pairs say which position of the other text comes to which of this one,
-            such as `[(3, 5), (range(6, 8), range(8, 10))]`, for "output" and "value" only.
+        at: the positions that are patched, such as `[3, range(5, 8)]`, of the query, or for "key"
+            and "value" of the key. All by default, if the two texts have the same length; a text
+            that is generated goes on. Where the texts differ, pairs say which position of the other
+            text comes to which of this one, such as `[(3, 5), (range(6, 8), range(8, 10))]`, for
+            "output" and "value" only.
 
     Raises:
         TypeError: model is no module, or heads are no pairs.
@@ -197,6 +198,7 @@ class _Patch(Intervention):
         self._heads, self._key_heads = heads, key_heads
         self._positions = QueryPositions()
         self._patched: dict[str, set[int]] = {}
+        self._longest: dict[str, int] = {}
         self._num_checks = 0
 
     def __exit__(
@@ -300,12 +302,15 @@ class _Patch(Intervention):
         moves = self._moves
         if moves is None:
             is_same = (first, count) == (0, there)
-            # Later, steps of a generated text: they have all of it, or what follows.
-            if not is_same and not (patched and first + count >= there):
+            # Later, steps of a generated text: what follows, or all of it and one token more.
+            longest = self._longest.get(site.name, 0)
+            is_step = patched and first + count >= there and (first or count <= longest + 1)
+            if not (is_same or is_step):
                 raise ValueError(
                     f"at: {site.name or 'the model'} has {count} positions from {first} on, and "
                     f"had {there} when it was watched: say which are patched"
                 )
+            self._longest[site.name] = max(longest, first + count)
             moves = {position: position for position in range(there)}
         elif max(moves.values()) >= there:
             raise ValueError(
