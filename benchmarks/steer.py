@@ -162,7 +162,7 @@ def _followed(length: str, num_prompts: int, num_sentences: int) -> Iterator[Fig
 def _prompts(num_sentences: int) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield prompts, their two sentences that contradict each other, and the things in these."""
     chance = random.Random(1)
-    book = moby_dick().read_text(encoding="utf-8")[60_000:90_000]
+    book = moby_dick().read_text(encoding="utf-8")[60_000 : 60_000 + 3_750 * num_sentences]
     stock = [sentence.strip().replace("\n", " ") + "." for sentence in book.split(".")]
     stock = [sentence for sentence in stock if 60 < len(sentence) < 160]
     for name in cycle(NAMES):

@@ -13,7 +13,7 @@ from tests.capture.generating import PROMPT, writer
 from tests.capture.traces import inputs, random, stack
 from tests.capture.zoo import BATCH, ZOO, Kind, made, tokens
 from tests.interventions.donor_oracle import DonorOracle
-from tests.interventions.oracle import with_oracle
+from tests.interventions.oracle import Oracle, with_oracle
 from tests.interventions.test_models import ASKING, _module, first
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
@@ -322,3 +322,50 @@ def test_gradients(part: Part, attention: str | None) -> None:
     # Eager attention of transformers has its softmax in float32.
     within = 1e-9 if attention is None else 1e-4
     torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=within)
+
+
+INTERVENTIONS = ("knock_out", "steer", *PARTS)
+
+
+@pytest.mark.parametrize("name", INTERVENTIONS)
+def test_gradients_of_a_learned_bias(name: Any) -> None:
+    """Of T5, whose bias reaches the kernel as numbers that require gradients."""
+    kind = ZOO["T5"]
+    layer = _module(kind, "encoder.block.0.layer.0.SelfAttention")
+    model, eager = made(kind).double(), with_oracle(made(kind, "eager")).double()
+    given, other = texts(kind)
+    keys = regard.pairs(keys=[2])
+    kept = DonorOracle(eager)
+    with torch.no_grad(), kept.running(), regard.watch(model, values=True) as seen:
+        eager(**other)
+        model(**other)
+    ours, truth = {
+        "knock_out": lambda: (
+            regard.knock_out(model, keys, layers=[layer]),
+            Oracle(eager, _second_key, [layer]).running(),
+        ),
+        "steer": lambda: (
+            regard.steer(model, keys, factor=3.0, layers=[layer]),
+            Oracle(eager, _second_key, [layer], factor=3.0).running(),
+        ),
+    }.get(
+        name,
+        lambda: (
+            regard.patch(model, seen, [(layer, 1)], part=name),
+            kept.getting(name, [(layer, 1)]),
+        ),
+    )()
+    gradients: list[dict[str, Tensor]] = []
+    for which, context in ((model, ours), (eager, truth)):
+        with context:
+            first(which(**given)).square().sum().backward()
+        weights = which.named_parameters()
+        gradients.append({path: x.grad for path, x in weights if x.grad is not None})
+    assert any("relative_attention_bias" in path for path in gradients[0])
+    for path, expected in gradients[1].items():
+        within = 1e-6 * float(expected.abs().max())
+        torch.testing.assert_close(gradients[0][path], expected, rtol=0, atol=within)
+
+
+def _second_key(batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    return key == 2

@@ -82,7 +82,7 @@ def parse_call(caught: KernelCall, masks: Masks, *, cross: bool) -> ParsedCall:
             if not is_consecutive(first):
                 raise ValueError("a score bias needs consecutive query positions")
             first = int(first[0])
-        numbers = caught.added.detach().expand(-1, -1, sizes.queries, -1)[..., : sizes.keys]
+        numbers = caught.added.expand(-1, -1, sizes.queries, -1)[..., : sizes.keys]
         added = from_tensor(numbers, first_query=first)
 
     known = None if isinstance(parsed.pattern, Everyone) else parsed.pattern

@@ -41,13 +41,13 @@ from regard.calls.call import AttentionCall
 from regard.capture.call import Call, KernelCall, UnreadableError, WrittenCall
 from regard.capture.captured import num_used_keys
 from regard.capture.listener import CallSite, Rank
-from regard.capture.parse import is_causal, parse_call
+from regard.capture.parse import is_causal
 from regard.capture.seen import Seen
 from regard.capture.where import check_model
 from regard.interventions.donors import Donors, is_whole, sizes
 from regard.interventions.intervention import Intervention, check_heads, checked_pairs
 from regard.interventions.layers import Layer, Layers
-from regard.interventions.recompute import check_parsed, put, recomputed
+from regard.interventions.recompute import check_parsed, parsed_with_gradient, put, recomputed
 from regard.interventions.token_positions import QueryPositions
 from regard.patterns import Pattern
 from regard.patterns.padding import Padding
@@ -157,6 +157,7 @@ def _moves(at: At) -> dict[int, int]:
     """
     moves: dict[int, int] = {}
     for entry in at:
+        # A position, a span, or a pair of these.
         pair = entry if isinstance(entry, tuple) else (entry, entry)
         sides = [range(side, side + 1) if isinstance(side, int) else side for side in pair]
         if len(sides) != 2 or any(
@@ -164,6 +165,7 @@ def _moves(at: At) -> dict[int, int]:
             for side, raw in zip(sides, pair, strict=True)
         ):
             raise TypeError(f"at: must have positions, ranges or pairs of these, got {entry!r}")
+
         there, here = sides
         if len(there) != len(here):
             raise ValueError(f"at: both spans must have the same length, got {entry!r}")
@@ -237,10 +239,7 @@ class _Patch(Intervention):
             return self._with_output(call, donor, heads, rows, there) if len(rows) else None
 
         # The call, and the positions of its queries and keys.
-        try:
-            parsed = parse_call(call, self.capture.masks, cross=site.cross is True)
-        except ValueError as error:
-            self.refuse(site, str(error))
+        parsed = parsed_with_gradient(call, self.capture.masks, cross=site.cross is True)
         inputs, stand = parsed.call, self._positions.of_call(site, parsed, call.key)
         of_keys = self._part in ("key", "value") and stand.first_query is not None
         first = stand.first_key if of_keys else stand.first_query

@@ -11,9 +11,26 @@ from regard.attention import attend, attend_with_lse
 from regard.attention.call import Attention
 from regard.calls.check import check_scores, check_weights, tolerance
 from regard.capture.call import KernelCall, UnreadableError
+from regard.capture.masks import Masks
+from regard.capture.parse import ParsedCall, parse_call
 from regard.matrix import AttentionMatrix
 from regard.matrix.scores import Scores
 from regard.matrix.view import View
+
+
+def parsed_with_gradient(call: KernelCall, masks: Masks, *, cross: bool) -> ParsedCall:
+    """Interpret a call; numbers that learn stay tensors: what is read of a mask has no gradient.
+
+    Raises:
+        UnreadableError: it is not supported.
+    """
+    if call.mask is not None and call.mask.requires_grad:
+        added = call.mask if call.added is None else call.mask + call.added
+        call = replace(call, mask=None, added=added)
+    try:
+        return parse_call(call, masks, cross=cross)
+    except ValueError as error:
+        raise UnreadableError(str(error)) from None
 
 
 def check_parsed(

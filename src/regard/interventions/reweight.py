@@ -49,7 +49,7 @@ from regard.capture.call import Call, KernelCall, WrittenCall
 from regard.capture.listener import CallSite, Rank
 from regard.capture.masks import Sizes
 from regard.capture.module_stack import Frame
-from regard.capture.parse import ParsedCall, is_causal, parse_call
+from regard.capture.parse import ParsedCall, is_causal
 from regard.capture.product import ChangedScores, Product, WeightMask, key_of
 from regard.capture.reading import Reading, read_axes
 from regard.capture.score_mask import MASKS, ScoreMask
@@ -60,12 +60,13 @@ from regard.interventions.layers import Layer, Layers
 from regard.interventions.recompute import (
     check_parsed,
     computed,
+    parsed_with_gradient,
     recomputed,
     rows_of,
     with_rows,
 )
 from regard.interventions.shifted import Shifted
-from regard.interventions.token_positions import QueryPositions, has_tokens
+from regard.interventions.token_positions import Positions, QueryPositions, has_tokens
 from regard.patterns import Cover, Pattern
 from regard.patterns.pattern import Span, intersect
 from regard.patterns.remapped import remapped
@@ -175,7 +176,7 @@ class Reweight(Intervention):
         self._check_site(site)
         num_heads = call.query.shape[1]
         heads = self._heads_of(site, num_heads)
-        parsed = self._parsed(site, call)
+        parsed = parsed_with_gradient(call, self.capture.masks, cross=site.cross is True)
         inputs = parsed.call
         pairs = self._in_call(site, parsed, call.key)
         rows = _affected(inputs, pairs)
@@ -419,29 +420,15 @@ class Reweight(Intervention):
         check_heads(site.name, self._heads, there)
         return self._heads
 
-    def _parsed(self, site: CallSite, call: KernelCall) -> ParsedCall:
-        if call.mask is not None and call.mask.requires_grad:
-            # Numbers that learn: what is read of a mask has no gradient.
-            added = call.mask if call.added is None else call.mask + call.added
-            call = replace(call, mask=None, added=added)
-        try:
-            return parse_call(call, self.capture.masks, cross=site.cross is True)
-        except ValueError as error:
-            self.refuse(site, str(error))
-
     def _in_call(self, site: CallSite, parsed: ParsedCall, key: Tensor) -> Pattern:
         """Return the pairs in the positions that a call has for its queries and keys."""
         inputs = parsed.call
         if inputs.first_position is None:
             # The caller lists the position of each query.
             return self._pattern
-        queries, keys = inputs.num_queries, inputs.num_keys
-        # A cache may have room behind the keys.
-        used = keys
-        if is_causal(inputs.pattern):
-            used = max(0, min(keys, inputs.first_position + queries))
-        said = parsed.first_query
-        return self._moved(site, queries, keys, said, inputs.first_position, key[..., :used, :])
+        stand = self._positions.of_call(site, parsed, key)
+        sizes = (inputs.num_queries, inputs.num_keys)
+        return self._moved(site, stand, sizes, key, inputs.first_position)
 
     def _pairs(
         self, site: CallSite, reading: Reading, key: Tensor | None, *, has_mask: bool
@@ -467,7 +454,8 @@ class Reweight(Intervention):
             used = int(allowed.nonzero().max()) + 1 if bool(allowed.any()) else 0
         first = keys - queries
         key = None if key is None or not has_mask else key[..., :used, :]
-        moved = self._moved(site, queries, keys, said, first, key)
+        stand = self._positions.of(site, queries, keys, said, key)
+        moved = self._moved(site, stand, (queries, keys), key, first)
         moved.check(batch, range(first, keys), keys)
         positions = torch.arange(first, keys, device=reading.weights.device)
         return moved.dense(positions, keys)
@@ -475,18 +463,21 @@ class Reweight(Intervention):
     def _moved(
         self,
         site: CallSite,
-        queries: int,
-        keys: int,
-        said: int | None,
-        assumed: int,
+        stand: Positions,
+        sizes: tuple[int, int],
         key: Tensor | None,
+        assumed: int,
     ) -> Pattern:
-        """Return the pairs in other positions; `assumed` is that of the first query in the result.
+        """Return the pairs in the positions of a call.
 
-        Arguments as for `QueryPositions.of`.
+        Args:
+            site: the module.
+            stand: the positions of its first query, which may be unknown, and key.
+            sizes: the numbers of queries and keys.
+            key: the keys, if known.
+            assumed: the position of the first query in the result.
         """
-        stand = self._positions.of(site, queries, keys, said, key)
-        first_query = stand.first_query
+        (queries, keys), first_query = sizes, stand.first_query
         if first_query is None and self._pattern.key_only and has_tokens(site.frame, keys, key):
             first_query = 0
         if first_query is None:
