@@ -69,10 +69,11 @@ class DonorOracle(Oracle):
         if self.part == "output":
             output = self._changed(name, "output", output, heads)
         else:
-            rows = range(self.kept[name]["query"].shape[2]) if self.at is None else [*self.at]
+            rows = range(self.kept[name]["query"].shape[2]) if self.at is None else self.at
+            rows = [row for row in rows if row < query.shape[2]]
             for side in ("query", "key"):
-                # Keys behind the other text are masked for its queries.
-                old = self.kept[name][side]
+                # Keys behind the other text are masked for its queries, those of a later step here.
+                old = self.kept[name][side][:, :, : parts[side].shape[2]]
                 extra = parts[side].shape[2] - old.shape[2]
                 parts[side] = torch.nn.functional.pad(old, (0, 0, 0, extra)).expand_as(parts[side])
             others, other_weights = run()
@@ -85,6 +86,8 @@ class DonorOracle(Oracle):
     def _changed(self, name: str, part: str, tensor: Tensor, heads: Sequence[int]) -> Tensor:
         other = self.kept[name][part].detach()
         moves = {row: row for row in range(other.shape[2])} if self.at is None else self.at
+        # Positions that a text does not have yet are patched later.
+        moves = {here: there for here, there in moves.items() if here < tensor.shape[2]}
         changed = tensor.clone()
         for head in heads:
             changed[:, head, [*moves]] = other[:, head, [*moves.values()]]

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 import regard
 from regard.interventions.patch import At, Part
-from tests.capture.generating import PROMPT, writer
+from tests.capture.generating import PROMPT, translator, writer
 from tests.capture.traces import inputs, random, stack
 from tests.capture.zoo import BATCH, ZOO, Kind, made, tokens
 from tests.interventions.donor_oracle import DonorOracle
@@ -192,6 +192,40 @@ def test_generated(name: str, part: Part) -> None:
                 torch.testing.assert_close(one, another, rtol=0, atol=5e-5)
         plain = model.generate(prompt, **options)
     assert (plain.logits[0] - expected.logits[0]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("BART", "model.decoder.layers.0.encoder_attn"),
+        ("BART", "model.decoder.layers.1.self_attn"),
+        ("T5", "decoder.block.0.layer.1.EncDecAttention"),
+    ],
+)
+def test_translated(name: str, layer: str, part: Part) -> None:
+    model, eager = translator(name), with_oracle(translator(name))
+    prompt, other = tokens(length=PROMPT), tokens(6, PROMPT)
+    options: dict[str, Any] = {
+        "max_new_tokens": 6, "do_sample": False, "disable_compile": True,
+        "output_logits": True, "return_dict_in_generate": True,
+    }  # fmt: skip
+    oracle, at = DonorOracle(eager), {0: 0, 2: 2, 3: 3}
+    written = tokens(7, 5)
+    with torch.no_grad():
+        with oracle.running():
+            eager(other, decoder_input_ids=written)
+        with oracle.getting(part, [(layer, 1)], at):
+            expected = eager.generate(prompt, use_cache=False, **options)
+        with regard.watch(model, values=True) as seen:
+            model(other, decoder_input_ids=written)
+        with regard.patch(model, seen, [(layer, 1)], part=part, at=[*at]):
+            patched = model.generate(prompt, **options)
+        plain = model.generate(prompt, **options)
+    assert torch.equal(patched.sequences, expected.sequences)
+    for ours, truth in zip(patched.logits, expected.logits, strict=True):
+        torch.testing.assert_close(ours, truth, rtol=0, atol=5e-5)
+    assert (plain.logits[3] - expected.logits[3]).abs().max() > 1e-4
 
 
 class TestWithOthers:
