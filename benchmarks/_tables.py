@@ -100,7 +100,7 @@ def steer_row(strength: str) -> tuple[str, ...]:
     """Return the row of a strength of steering."""
     return (
         f"`{strength.replace(' ', '=')}`",
-        f"[300 tokens, {strength}: follow, of 240]",
+        f"[240 tokens, {strength}: follow, of 240]",
         f"[3,000 tokens, {strength}: follow, of 24]",
         f"[loss on other text, {strength}]",
     )
@@ -364,7 +364,7 @@ TABLES = {
     ),
     "steer": Table(
         "steer",
-        ("", "follow, of 240 prompts of 300 tokens", "of 24 of 3,000", "loss on other text"),
+        ("", "follow, of 240 prompts of 240 tokens", "of 24 of 3,000", "loss on other text"),
         tuple(steer_row(name) for name in ("factor 1", "factor 3", "factor 10", "share 0.1")),
         "Time over a forward pass of four layers over 4,096 tokens, all heads, 256 keys: "
         "[factor on all heads, over bare] with a factor, [share on all heads, over bare] with a "

@@ -7,7 +7,7 @@ to a span of 256 tokens multiplied by 10, or given a share of 0.3; once with a m
 that the kernel has no log-sum-exp. Beside it two other ways to do the same: one more column of
 queries (1), keys (log 10 / scale) and values (0), and a mask of n × n.
 
-`follow`: 240 prompts of about 300 tokens of Moby Dick with two sentences that contradict each
+`follow`: 240 prompts of about 240 tokens of Moby Dick with two sentences that contradict each
 other, "Harriet bought a violin last week." and the same with another thing. One of the two is
 steered, each as often. A prompt follows if that thing is likelier than the other one as the answer.
 `long`: 24 prompts of about 3,000 tokens.
@@ -125,7 +125,7 @@ def _by_mask(
 
 
 def follow() -> Iterator[Figure]:
-    return _followed("300 tokens", num_prompts=240, num_sentences=8)
+    return _followed("240 tokens", num_prompts=240, num_sentences=8)
 
 
 def long() -> Iterator[Figure]:

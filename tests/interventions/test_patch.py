@@ -184,9 +184,13 @@ def test_generated(name: str, part: Part) -> None:
             expected = eager.generate(prompt, use_cache=False, **options)
         with regard.watch(model, values=True) as seen:
             model(other)
-        for cache in (True, False):
+        for cache in (
+            {"use_cache": True},
+            {"use_cache": False},
+            {"cache_implementation": "static"},
+        ):
             with regard.patch(model, seen, heads, part=part):
-                found = model.generate(prompt, use_cache=cache, **options)
+                found = model.generate(prompt, **cache, **options)
             assert torch.equal(found.sequences, expected.sequences)
             for one, another in zip(found.logits, expected.logits, strict=True):
                 torch.testing.assert_close(one, another, rtol=0, atol=5e-5)

@@ -221,11 +221,12 @@ class Viewing:
     def close(self) -> None:
         for context in self._contexts:
             context.close()
-        assert [
+        complaints = [
             complaint
             for complaint in self.complaints
             if not any(words in complaint for words in self.expected)
-        ] == []
+        ]
+        assert not complaints, complaints
         allowed = (*self._urls, "data:", "blob:")
         assert [url for url in self.asked if not url.startswith(allowed)] == []
 
