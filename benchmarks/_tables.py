@@ -101,8 +101,8 @@ def steer_row(strength: str) -> tuple[str, ...]:
     return (
         f"`{strength.replace(' ', '=')}`",
         f"[240 tokens, {strength}: follow, of 240]",
-        f"[3,000 tokens, {strength}: follow, of 24]",
-        f"[loss on other text, {strength}]",
+        f"[2,700 tokens, {strength}: follow, of 24]",
+        f"[loss on other text, {strength}, over none]",
     )
 
 
@@ -364,7 +364,12 @@ TABLES = {
     ),
     "steer": Table(
         "steer",
-        ("", "follow, of 240 prompts of 240 tokens", "of 24 of 3,000", "loss on other text"),
+        (
+            "",
+            "follow, of 240 prompts of 240 tokens",
+            "of 24 of 2,700",
+            "loss on other text, more by",
+        ),
         tuple(steer_row(name) for name in ("factor 1", "factor 3", "factor 10", "share 0.1")),
         "Time over a forward pass of four layers over 4,096 tokens, all heads, 256 keys: "
         "[factor on all heads, over bare] with a factor, [share on all heads, over bare] with a "

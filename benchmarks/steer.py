@@ -10,7 +10,7 @@ queries (1), keys (log 10 / scale) and values (0), and a mask of n × n.
 `follow`: 240 prompts of about 240 tokens of Moby Dick with two sentences that contradict each
 other, "Harriet bought a violin last week." and the same with another thing. One of the two is
 steered, each as often. A prompt follows if that thing is likelier than the other one as the answer.
-`long`: 24 prompts of about 3,000 tokens.
+`long`: 24 prompts of about 2,700 tokens.
 
 `loss`: what steering breaks: the loss of the next token on the last 128 tokens of 16 texts of 256
 tokens of Moby Dick, in which 16 of the first 128 tokens are steered.
@@ -129,7 +129,7 @@ def follow() -> Iterator[Figure]:
 
 
 def long() -> Iterator[Figure]:
-    return _followed("3,000 tokens", num_prompts=24, num_sentences=100)
+    return _followed("2,700 tokens", num_prompts=24, num_sentences=100)
 
 
 @torch.no_grad()
@@ -191,8 +191,8 @@ def loss() -> Iterator[Figure]:
                 logits = model(tokens[None], use_cache=False).logits[0]
             total += float(F.cross_entropy(logits[127:-1], tokens[128:])) / len(texts)
         bare = total if math.isnan(bare) else bare
-        note = f"{total - bare:+.3f}"
-        yield Figure(f"loss on other text, {_named(strength)}", total, "nats", "", note)
+        name = f"loss on other text, {_named(strength)}, over none"
+        yield Figure(name, total - bare, "nats", "", f"{total:.3f} in all")
 
 
 def _named(strength: dict[str, float]) -> str:

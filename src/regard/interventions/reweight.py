@@ -23,10 +23,10 @@ a value: it counts in L.
 
 Cost: attention to S; and that of a forward pass once more for L, unless PyTorch's kernel has
 computed L beside o (on a CPU, without a mask, gradients or half precision). Memory: O(n · d).
-SmolLM2 over 4,096 tokens, all heads, 256 keys: 1.01 × a forward pass, and 1.6 × with padding; a
-mask of n × n takes 1.64 ×. Dropped: a column more of queries (1) and keys (log f / scale), in one
-call of the kernel. It takes 1.01 × too, but serves no share, no mask and no pairs that differ
-between queries, and in half precision rounds log f (`python -m benchmarks.steer`).
+SmolLM2 over 4,096 tokens, all heads, 256 keys: 1.05 × a forward pass, and 1.6 × with padding; a
+mask of n × n takes 1.5 ×. Dropped: a column more of queries (1) and keys (log f / scale), in one
+call of the kernel. It takes 0.95 × (noise: a tenth), but serves no share, no mask and no pairs that
+differ between queries, and in half precision rounds log f (`python -m benchmarks.steer`).
 
 Attention that a model writes down gets other scores before its softmax. Weights that a kernel has
 returned are multiplied. `watch` gets the shift as a bias, and checks the output with it.
