@@ -18,7 +18,8 @@ tokens of Moby Dick, in which 16 of the first 128 tokens are steered.
 
 import math
 import random
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import cycle
 from typing import Any
@@ -29,7 +30,7 @@ from torch import Tensor
 from transformers import AttentionInterface, AutoTokenizer
 
 import regard
-from benchmarks._measure import Figure, cpu_timed, run_parts, versions
+from benchmarks._measure import Figure, interleaved, run_parts, versions
 from benchmarks.watch import loaded, text
 from materials import moby_dick, smollm2
 
@@ -71,7 +72,9 @@ def cost() -> list[Figure]:
     expected = by(_by_mask)
     joined = (steered(factor=FACTOR) - expected).abs().max()
     column = (by(_by_column) - expected).abs().max()
-    seconds = _processor_seconds(
+    seconds = interleaved(
+        3,
+        clock=time.process_time,
         bare=bare,
         joined=lambda: steered(factor=FACTOR),
         share=lambda: steered(share=0.3),
@@ -89,15 +92,6 @@ def cost() -> list[Figure]:
         Figure("by a mask of n × n, over bare", seconds["mask"] / seconds["bare"], "×"),
         Figure("largest difference to the mask", float(joined), "", "", f"column: {column:.1e}"),
     ]
-
-
-def _processor_seconds(**contenders: Callable[[], object]) -> dict[str, float]:
-    """Return the least processor time of each of three runs, which alternate."""
-    best = dict.fromkeys(contenders, math.inf)
-    for _ in range(3):
-        for name, contender in contenders.items():
-            best[name] = min(best[name], cpu_timed(contender)[1])
-    return best
 
 
 def _by_column(

@@ -9,11 +9,12 @@ from torch.utils.checkpoint import checkpoint
 
 import regard
 from regard.interventions.patch import At, Part
-from tests.capture.generating import PROMPT, translator, writer
+from tests.capture.generating import PROMPT, padded, translator, writer
 from tests.capture.traces import inputs, random, stack
 from tests.capture.zoo import BATCH, ZOO, Kind, made, tokens
 from tests.interventions.donor_oracle import DonorOracle
 from tests.interventions.oracle import Oracle, with_oracle
+from tests.interventions.test_generating import same, scores
 from tests.interventions.test_models import ASKING, _module, first
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quiet_transformers")
@@ -171,17 +172,14 @@ def test_generated(name: str, part: Part) -> None:
     layer = {"GPT-2": "transformer.h.1.attn"}.get(name, "model.layers.1.self_attn")
     model, eager = writer(name), with_oracle(writer(name, "eager"))
     prompt, other = tokens(length=PROMPT), tokens(6, PROMPT)
-    options: dict[str, Any] = {
-        "max_new_tokens": 6, "do_sample": False, "disable_compile": True,
-        "output_logits": True, "return_dict_in_generate": True,
-    }  # fmt: skip
+    there = padded("none", PROMPT)
     heads = [(layer, 1), (layer, 3)]
     oracle = DonorOracle(eager)
     with torch.no_grad():
         with oracle.running():
             eager(other, use_cache=False)
         with oracle.getting(part, heads):
-            expected = eager.generate(prompt, use_cache=False, **options)
+            expected = scores(eager, prompt, there, use_cache=False)
         with regard.watch(model, values=True) as seen:
             model(other)
         for cache in (
@@ -190,11 +188,8 @@ def test_generated(name: str, part: Part) -> None:
             {"cache_implementation": "static"},
         ):
             with regard.patch(model, seen, heads, part=part):
-                found = model.generate(prompt, **cache, **options)
-            assert torch.equal(found.sequences, expected.sequences)
-            for one, another in zip(found.logits, expected.logits, strict=True):
-                torch.testing.assert_close(one, another, rtol=0, atol=5e-5)
-        plain = model.generate(prompt, **options)
+                same(scores(model, prompt, there, **cache), expected)
+        plain = scores(model, prompt, there)
     assert (plain.logits[0] - expected.logits[0]).abs().max() > 1e-3
 
 
@@ -210,25 +205,19 @@ def test_generated(name: str, part: Part) -> None:
 def test_translated(name: str, layer: str, part: Part) -> None:
     model, eager = translator(name), with_oracle(translator(name))
     prompt, other = tokens(length=PROMPT), tokens(6, PROMPT)
-    options: dict[str, Any] = {
-        "max_new_tokens": 6, "do_sample": False, "disable_compile": True,
-        "output_logits": True, "return_dict_in_generate": True,
-    }  # fmt: skip
+    there = padded("none", PROMPT)
     oracle, at = DonorOracle(eager), {0: 0, 2: 2, 3: 3}
     written = tokens(7, 5)
     with torch.no_grad():
         with oracle.running():
             eager(other, decoder_input_ids=written)
         with oracle.getting(part, [(layer, 1)], at):
-            expected = eager.generate(prompt, use_cache=False, **options)
+            expected = scores(eager, prompt, there, use_cache=False)
         with regard.watch(model, values=True) as seen:
             model(other, decoder_input_ids=written)
         with regard.patch(model, seen, [(layer, 1)], part=part, at=[*at]):
-            patched = model.generate(prompt, **options)
-        plain = model.generate(prompt, **options)
-    assert torch.equal(patched.sequences, expected.sequences)
-    for ours, truth in zip(patched.logits, expected.logits, strict=True):
-        torch.testing.assert_close(ours, truth, rtol=0, atol=5e-5)
+            same(scores(model, prompt, there), expected)
+        plain = scores(model, prompt, there)
     assert (plain.logits[3] - expected.logits[3]).abs().max() > 1e-4
 
 

@@ -85,7 +85,8 @@ class _Ablation(Intervention):
         self._heads, self._by = heads, by
 
     def changed(self, site: CallSite, call: Call) -> Call:
-        heads = self._heads_of(site, call.output)
+        heads = self._layers.heads_of(site.name, self._heads)
+        check_heads(site.name, heads, call.output.shape[1])
         new: Tensor | None = None
         if self._by == "mean":
             tokens = (
@@ -95,12 +96,6 @@ class _Ablation(Intervention):
             )
             new = _mean(call.output[:, heads], tokens)
         return call.with_output(_replaced(call.returned, heads, new))
-
-    def _heads_of(self, site: CallSite, output: Heads) -> list[int]:
-        layers = self._layers.of(site.name)
-        heads = sorted({head for layer, head in self._heads if layer in layers})
-        check_heads(site.name, heads, output.shape[1])
-        return heads
 
     def _tokens_of_kernel(
         self, site: CallSite, call: KernelCall

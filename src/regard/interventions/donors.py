@@ -29,7 +29,7 @@ class Donors:
             self._calls.setdefault(call.module, []).append(call)
         self._num_calls: Counter[str] = Counter()
         self._most_calls: Counter[str] = Counter()
-        self._outputs: dict[tuple[str, int, int], Tensor] = {}
+        self._outputs: dict[tuple[AttentionCall, int], Tensor] = {}
 
     def of(
         self, site: CallSite, output: Float[Tensor, "batch heads queries value_dim"]
@@ -73,10 +73,9 @@ class Donors:
         value = call.value
         group = call.heads // value.shape[1]
         for head in heads:
-            if (call.module, call.index, head) not in self._outputs:
-                output = call.matrix[:, head] @ value[:, head // group]
-                self._outputs[call.module, call.index, head] = output
-        return torch.stack([self._outputs[call.module, call.index, head] for head in heads], dim=1)
+            if (call, head) not in self._outputs:
+                self._outputs[call, head] = call.matrix[:, head] @ value[:, head // group]
+        return torch.stack([self._outputs[call, head] for head in heads], dim=1)
 
     def end_run(self) -> None:
         """Begin with the first call of each module again."""

@@ -62,15 +62,19 @@ class Intervention(Listener):
     ) -> None:
         super().__exit__(kind, error, trace)
         if kind is None:
-            if self._problem is not None:
-                raise self._problem
-            self._layers.check()
-            for name in +self._recomputations:
-                raise RuntimeError(
-                    f"{name or 'the model'} is checkpointed, so a backward pass would compute it "
-                    "again, but unaltered: call backward() inside the block and in its thread, as "
-                    "on CPUs, or turn checkpointing off"
-                )
+            self._check_end()
+
+    def _check_end(self) -> None:
+        """Raise if the block has ended without an error, and something was not changed."""
+        if self._problem is not None:
+            raise self._problem
+        self._layers.check()
+        for name in +self._recomputations:
+            raise RuntimeError(
+                f"{name or 'the model'} is checkpointed, so a backward pass would compute it "
+                "again, but unaltered: call backward() inside the block and in its thread, as "
+                "on CPUs, or turn checkpointing off"
+            )
 
     def selects(self, name: str, module: nn.Module) -> bool:
         return self._layers.has(name)

@@ -46,6 +46,11 @@ class Layers:
         """Return the layers that a module is, by the user's names."""
         return [layer for layer in self.named or () if is_meant(module, layer)]
 
+    def heads_of(self, module: str, pairs: Iterable[tuple[Layer, int]]) -> list[int]:
+        """Return the heads of a module among pairs of a layer and a head, in order."""
+        layers = self.of(module)
+        return sorted({head for layer, head in pairs if layer in layers})
+
     def has(self, module: str) -> bool:
         """Return whether a module is one of them."""
         return self.named is None or bool(self.of(module))

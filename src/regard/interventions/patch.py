@@ -29,7 +29,6 @@ to another one: refused, as are encodings whose angles depend on the length of t
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from types import TracebackType
 from typing import Literal, get_args
 
 import torch
@@ -199,19 +198,13 @@ class _Patch(Intervention):
         self._donors, self._part, self._moves = Donors(seen), part, moves
         self._heads, self._key_heads = heads, key_heads
         self._positions = QueryPositions()
+        # By module: positions that were patched, with at=; and the length of its text, without.
         self._patched: dict[str, set[int]] = {}
         self._longest: dict[str, int] = {}
         self._num_checks = 0
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, trace)
-        if kind is not None:
-            return
+    def _check_end(self) -> None:
+        super()._check_end()
         self._donors.check()
         for name, patched in self._patched.items():
             missing = sorted(set(self._moves or ()) - patched)
@@ -262,17 +255,16 @@ class _Patch(Intervention):
 
     def _heads_of(self, site: CallSite, donor: AttentionCall) -> list[int]:
         """Return the patched heads, those of patched key heads too."""
-        layers = self._layers.of(site.name)
-        heads = {head for layer, head in self._heads if layer in layers}
-        check_heads(site.name, sorted(heads), donor.heads)
+        heads = self._layers.heads_of(site.name, self._heads)
+        check_heads(site.name, heads, donor.heads)
         group = donor.heads // donor.key_heads
-        key_heads = sorted({head for layer, head in self._key_heads if layer in layers})
+        key_heads = self._layers.heads_of(site.name, self._key_heads)
         if key_heads and key_heads[-1] >= donor.key_heads:
             raise ValueError(
                 f"key_heads: {site.name} has {donor.key_heads} key heads, counted from 0, got key "
                 f"head {key_heads[-1]}"
             )
-        return sorted(heads.union(*(range(k * group, (k + 1) * group) for k in key_heads)))
+        return sorted({*heads}.union(*(range(k * group, (k + 1) * group) for k in key_heads)))
 
     # Positions.
 
@@ -289,39 +281,40 @@ class _Patch(Intervention):
         """
         axis = 1 if self._part in ("key", "value") else 0
         count, there = here[axis], sizes(donor)[axis]
-        patched = self._patched.setdefault(site.name, set())
+        longest = self._longest.get(site.name, 0)
         if first is None or not is_whole(donor):
             # Of two steps, or two sequences, the rows of calls that are alike are the same ones. A
             # later call is not compared with anything.
-            alike = here == sizes(donor) and self._moves is None and not patched
+            alike = here == sizes(donor) and self._moves is None and not longest
             if not alike or self._part in _ROTATED:
                 self.refuse(site, f"which positions it has, or {donor} had, is unknown")
             first = 0
 
-        moves = self._moves
-        if moves is None:
+        name = site.name or "the model"
+        if self._moves is None:
             is_same = (first, count) == (0, there)
             # Later, steps of a generated text: what follows, or all of it and one token more.
-            longest = self._longest.get(site.name, 0)
-            is_step = patched and first + count >= there and (first or count <= longest + 1)
+            is_step = longest and first + count >= there and (first or count <= longest + 1)
             if not (is_same or is_step):
                 raise ValueError(
-                    f"at: {site.name or 'the model'} has {count} positions from {first} on, and "
-                    f"had {there} when it was watched: say which are patched"
+                    f"at: {name} has {count} positions from {first} on, and had {there} when it "
+                    "was watched: say which are patched"
                 )
             self._longest[site.name] = max(longest, first + count)
-            moves = {position: position for position in range(there)}
-        elif max(moves.values()) >= there:
+            rows = torch.arange(first, max(first, min(there, first + count)), device="cpu")
+            return rows - first, rows
+
+        highest = max(self._moves.values())
+        if highest >= there:
             raise ValueError(
-                f"at: {site.name or 'the model'} had {there} positions when it was watched, "
-                f"counted from 0, got position {max(moves.values())}"
+                f"at: {name} had {there} positions when it was watched, counted from 0, "
+                f"got position {highest}"
             )
-        rows = [position - first for position in moves if first <= position < first + count]
-        rows.sort()
-        patched.update(row + first for row in rows)
-        return torch.tensor(rows, dtype=torch.long), torch.tensor(
-            [moves[row + first] for row in rows], dtype=torch.long
-        )
+        computed = sorted(row for row in self._moves if first <= row < first + count)
+        self._patched.setdefault(site.name, set()).update(computed)
+        rows = torch.tensor(computed, dtype=torch.long, device="cpu") - first
+        sources = [self._moves[row] for row in computed]
+        return rows, torch.tensor(sources, dtype=torch.long, device="cpu")
 
     # What is changed.
 
@@ -372,7 +365,7 @@ class _Patch(Intervention):
             value = _patched(value, donor.value[:, there_own], own, rows, there)
         else:
             # Keys behind those of the donor are masked for its queries.
-            both = torch.arange(min(num_used_keys(inputs), sizes(donor)[1]))
+            both = torch.arange(min(num_used_keys(inputs), sizes(donor)[1]), device="cpu")
             others = _patched(torch.zeros_like(key), donor.key[:, there_own], own, both, both)
             key = torch.cat([key, others], dim=-1)
             none = torch.zeros_like(query)
@@ -382,7 +375,7 @@ class _Patch(Intervention):
 
         # 3. The heads again; keys and values may change any row.
         if self._part in ("key", "value"):
-            computed = torch.arange(inputs.num_queries)
+            computed = torch.arange(inputs.num_queries, device="cpu")
         new = replace(call, query=query, key=key, value=value, scale=inputs.scale)
         new = recomputed(new, replace(inputs, query=query, key=key), heads, computed)
         return replace(new, original=new.output, kernel_lse=None)
